@@ -1,0 +1,130 @@
+"""Every error Tenuto raises on purpose, in one tree.
+
+    TenutoError
+    ├── ConfigError              a setting is wrong
+    ├── ModelFileError           a model, tokenizer or template file cannot be used
+    │   └── UnsupportedModel     the file is sound, but needs something we do not have yet
+    ├── RequestError             the caller asked for something we cannot do; nothing changed
+    │   ├── InvalidRequest       a field is missing, malformed or out of range
+    │   ├── ContextLengthError   more tokens than the model, or the session, can hold
+    │   ├── TemplateError        the chat template refuses these messages
+    │   ├── GrammarError         a grammar or JSON Schema cannot be compiled
+    │   ├── SessionNotFound · SessionExists · SessionBusy
+    │   └── UnknownModel         no model of that name is served
+    ├── CapacityError            the request is fine, the machine is not big or free enough
+    │   ├── NeverFits            it could not run even on an idle machine
+    │   └── QueueFull            try again later
+    ├── ToolError                a tool failed; becomes the tool's result, not the run's end
+    │   ├── UnknownTool · InvalidArguments · ToolTimeout
+    ├── Cancelled                the caller gave up; its blocks are free
+    └── EngineClosed             the engine has stopped, or stopped while the request ran
+
+The message names the thing and the fix, in words that are safe to send to a client.
+"""
+
+from __future__ import annotations
+
+
+class TenutoError(Exception):
+    """Root of the tree. `code` is a stable machine-readable name for JSON output."""
+
+    @property
+    def code(self) -> str:
+        name = type(self).__name__
+        return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+class ConfigError(TenutoError):
+    """A setting is wrong: the message names the setting and the accepted values."""
+
+
+class ModelFileError(TenutoError):
+    """A model, tokenizer or template file cannot be used: names the file and, if any, the tensor."""
+
+
+class UnsupportedModel(ModelFileError):
+    """The file is sound but needs a feature this version lacks; the message names the feature."""
+
+
+class RequestError(TenutoError):
+    """The caller's request cannot be done as asked. Nothing was changed by it."""
+
+
+class InvalidRequest(RequestError):
+    """A field is missing, malformed or out of range; `param` is the field's path, if known."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class ContextLengthError(RequestError):
+    """The tokens asked for exceed the model's context."""
+
+    def __init__(self, num_tokens: int, max_tokens: int, what: str = "the request") -> None:
+        super().__init__(
+            f"{what} needs {num_tokens} tokens, but the context holds {max_tokens}; "
+            "shorten the messages or lower max_tokens"
+        )
+        self.num_tokens = num_tokens
+        self.max_tokens = max_tokens
+
+
+class TemplateError(RequestError):
+    """The model's chat template refuses these messages; carries the template's own reason."""
+
+
+class GrammarError(RequestError):
+    """A grammar, regular expression or JSON Schema cannot be compiled; says where and why."""
+
+
+class SessionNotFound(RequestError):
+    """No session of that id is open: it was never opened, or was closed."""
+
+
+class SessionExists(RequestError):
+    """A session of that id is already open."""
+
+
+class SessionBusy(RequestError):
+    """The session is computing for another call; await or cancel that one first."""
+
+
+class UnknownModel(RequestError):
+    """No model of that name is served here."""
+
+
+class CapacityError(TenutoError):
+    """The request is fine, the machine is not big enough or not free enough."""
+
+
+class NeverFits(CapacityError):
+    """The request could not run even on an idle machine; says what it needs and what there is."""
+
+
+class QueueFull(CapacityError):
+    """Too much is waiting already; try again later."""
+
+
+class ToolError(TenutoError):
+    """A tool failed. The agent loop hands the message to the model as the tool's result."""
+
+
+class UnknownTool(ToolError):
+    """The model called a tool that was not declared; the message lists the declared names."""
+
+
+class InvalidArguments(ToolError):
+    """The arguments do not fit the tool's schema; the message names the argument."""
+
+
+class ToolTimeout(ToolError):
+    """The tool did not answer within its deadline; whether it took effect is unknown."""
+
+
+class Cancelled(TenutoError):
+    """The caller cancelled the request."""
+
+
+class EngineClosed(TenutoError):
+    """The engine has stopped; requests that were running end with this too."""

@@ -1,0 +1,1 @@
+"""The values and protocols that cross rooms. Imports nothing above itself; holds no behaviour."""

@@ -1,0 +1,121 @@
+"""The model as agents and servers see it: messages in, events out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from tenuto.ids import CallId, SessionId, TokenId
+from tenuto.protocol.engine import SamplingParams
+from tenuto.protocol.hints import ExpectedWait, RunHints
+from tenuto.protocol.messages import Message, ToolCall, ToolSpec
+
+ChatFinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """Tool choice: this very tool must be called."""
+
+    name: str
+
+
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn: the whole conversation so far, and how to continue it."""
+
+    messages: tuple[Message, ...]
+    examples: tuple[Message, ...] = ()  # worked examples, rendered as turns after the system message
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    max_tokens: int | None = None
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()  # stop strings: the text ends before the first of them
+    ignore_eos: bool = False  # go on past end-of-turn ids until max_tokens; for benchmarks
+    session: SessionId | None = None  # continue this held session, opening it if new; None: a stateless request
+    hints: RunHints = RunHints()
+
+
+class ChatUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens and time of one turn. num_prompt = num_held + num_shared + num_computed."""
+
+    num_prompt: int = 0
+    num_held: int = 0  # KV held by the session
+    num_shared: int = 0  # KV found in the prefix cache
+    num_computed: int = 0
+    num_recomputed: int = 0  # again, after preemption
+    num_generated: int = 0
+    num_forced: int = 0
+    num_steps: int = 0
+    queued_s: float = 0.0
+    ttft_s: float = 0.0
+    total_s: float = 0.0
+    reuse_break: str | None = None  # why held tokens could not all be reused, e.g. "history differs at message 3"
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    """Text for the user: whole characters only."""
+
+    text: str
+
+
+class ToolCallStarted(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_started"):
+    index: int  # place among the calls of this turn
+    id: CallId
+    name: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_delta"):
+    """A piece of the arguments' JSON text, as generated; the pieces of a call concatenate to its whole."""
+
+    index: int
+    arguments: str
+
+
+class ToolCallFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_finished"):
+    index: int
+    call: ToolCall
+
+
+class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="reply_finished"):
+    """The last event of a turn."""
+
+    reason: ChatFinishReason
+    message: Message  # the assistant message whole; sent back as history it keeps its generated ids
+    usage: ChatUsage
+    token_ids: tuple[TokenId, ...] = ()  # as generated
+
+
+ModelEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallDelta | ToolCallFinished | ReplyFinished
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    max_model_tokens: int
+    device: str = ""
+    precision: str = ""
+
+
+class ModelClient(Protocol):
+    """A model behind messages: ours over an engine, or a remote server.
+
+    Errors: RequestError and CapacityError kinds, Cancelled, EngineClosed.
+    """
+
+    async def info(self) -> ModelInfo: ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[ModelEvent]:
+        """Continue the conversation. Closing the iterator early cancels; what was generated is forgotten."""
+        ...
+
+    async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
+        """The conversation waits, e.g. for a tool. Best effort: a session that is gone is no error."""
+        ...
+
+    async def close(self, session: SessionId) -> None:
+        """Forget a held conversation. Closing one that is not open is no error."""
+        ...

@@ -1,0 +1,129 @@
+"""The engine as its callers see it: sessions of tokens in, token ids out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from tenuto.ids import SessionId, TokenId
+from tenuto.protocol.grammar import GrammarSpec
+from tenuto.protocol.hints import ExpectedWait, RunHints
+
+FinishReason: TypeAlias = Literal["stop", "length", "grammar"]
+"""`stop`: a stop id was sampled (it is the last id). `length`: max_tokens. `grammar`: nothing more may follow."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How the next token is chosen. Temperature 0 is greedy, and the rest is then without effect."""
+
+    temperature: float = 0.0
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0
+    seed: int = 0  # random numbers are keyed by (seed, position): same seed, same output, whatever the batch
+
+
+class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What one `generate` call wants."""
+
+    max_tokens: int | None = None  # None: as many as the context has room for
+    sampling: SamplingParams = SamplingParams()
+    stop_ids: frozenset[TokenId] = frozenset()  # end after the first of these; it stays in the session
+    grammar: GrammarSpec | None = None
+    hints: RunHints = RunHints()
+
+
+class GenerateUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the tokens and the time of one `generate` call went.
+
+    num_prompt = num_held + num_shared + num_computed.
+    """
+
+    num_prompt: int = 0  # tokens known when the first new one was chosen
+    num_held: int = 0  # of these, their KV was held by this session
+    num_shared: int = 0  # of these, their KV was found in the prefix cache
+    num_computed: int = 0  # of these, computed by this call
+    num_recomputed: int = 0  # computed again because the pool was full (preemption)
+    num_generated: int = 0  # new ids, sampled and forced
+    num_forced: int = 0  # of the new ids, those the grammar forced (jump-forward)
+    num_steps: int = 0  # engine steps this call took part in
+    queued_s: float = 0.0
+    ttft_s: float = 0.0  # call to first new id
+    total_s: float = 0.0
+
+
+class TokenDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """New ids of one step. The last delta of a stream, and only it, has `finish` and `usage`."""
+
+    ids: tuple[TokenId, ...] = ()
+    num_forced: int = 0  # how many of `ids`, its last ones, were forced
+    finish: FinishReason | None = None
+    usage: GenerateUsage | None = None
+
+
+class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session holds, and what it cost so far."""
+
+    num_tokens: int
+    num_computed: int  # of these, with KV
+    num_blocks_owned: int  # blocks nobody else holds
+    num_blocks_shared: int  # blocks also held by other sessions
+    kv_bytes: int  # owned + shared blocks
+    total_computed_tokens: int  # through the model, over the session's life
+    total_reused_tokens: int  # held or shared, so not computed, summed over its calls
+    waiting_s: float  # time in each phase
+    running_s: float
+    suspended_s: float
+
+
+class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served, and on what."""
+
+    model: str
+    fingerprint: str  # of tokenizer and weights: sessions move only between equals
+    vocab_size: int
+    max_model_tokens: int  # context length: the most tokens a session can hold
+    block_size: int  # token slots per KV block
+    num_blocks: int
+    kv_bytes_per_token: int
+    device: str
+    precision: str
+    row_invariant: bool  # a row's bits do not depend on what else is in the batch
+
+
+class EngineClient(Protocol):
+    """Sessions of tokens. A session computes for one call at a time (SessionBusy otherwise).
+
+    Errors: SessionNotFound, SessionExists, SessionBusy, ContextLengthError, NeverFits, QueueFull, InvalidRequest,
+    GrammarError, EngineClosed. A call that raises has changed nothing.
+    """
+
+    async def info(self) -> EngineInfo: ...
+
+    async def open(self, session: SessionId, *, parent: SessionId | None = None, hints: RunHints = RunHints()) -> None:
+        """New session; with a parent, a copy-on-write fork of its tokens and KV."""
+        ...
+
+    async def append(self, session: SessionId, ids: Sequence[TokenId], hints: RunHints = RunHints()) -> None:
+        """Add ids and compute them now, without generating; returns when their KV is there."""
+        ...
+
+    def generate(self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams) -> AsyncIterator[TokenDelta]:
+        """Add ids, then stream new ones until a stop. Closing the iterator early cancels: the session keeps the ids
+        generated so far, and everything else the call held is free at once."""
+        ...
+
+    async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
+        """The session will be idle, e.g. while a tool runs. The next append or generate resumes it."""
+        ...
+
+    async def truncate(self, session: SessionId, num_tokens: int) -> None:
+        """Forget every token after the first `num_tokens`."""
+        ...
+
+    async def close(self, session: SessionId) -> None:
+        """Free the session; a call still running on it ends with Cancelled."""
+        ...
+
+    async def stats(self, session: SessionId) -> SessionStats: ...
