@@ -1,0 +1,1 @@
+"""Public fakes for tests of agents, servers and engines. Production code never imports this room."""
