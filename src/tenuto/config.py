@@ -1,0 +1,62 @@
+"""Every setting, its default and its environment variable (`TENUTO_` + the name in capitals).
+
+A value given to the constructor (by the command line) wins over the environment, which wins over a `.env` file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pydantic
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tenuto.errors import ConfigError
+
+EMBEDDED_MODEL = "embedded"
+
+
+class Config(BaseSettings):
+    """Frozen once read. Sizes are in tokens unless the name ends in another unit."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TENUTO_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
+
+    model: str = Field(
+        EMBEDDED_MODEL, description="a GGUF file, a Hugging Face directory, or `embedded` for the model that comes along"
+    )
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="number format of weights, activations and KV")
+    num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
+
+    kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")
+    max_model_tokens: int | None = Field(None, ge=16, description="longest session; unset: what the model was made for")
+    max_batch_tokens: int = Field(512, ge=1, description="most tokens computed in one step")
+    max_chunk_tokens: int = Field(256, ge=1, description="most tokens of one request in one step")
+    max_running: int = Field(64, ge=1, description="most requests computing at once")
+    max_waiting: int = Field(1024, ge=1, description="most requests waiting; one more is refused")
+    max_sessions: int = Field(1024, ge=1, description="most conversations held; the longest idle is closed for a new one")
+    policy: Literal["agent", "fcfs"] = Field("agent", description="who goes first; `fcfs` is the plain baseline")
+    prefix_cache: bool = Field(True, description="share the KV of equal beginnings between sessions")
+
+    host: str = Field("127.0.0.1", description="address that `tenuto serve` listens on")
+    port: int = Field(8000, ge=0, le=65535, description="port that `tenuto serve` listens on; 0 takes a free one")
+
+    weather_url: str | None = Field(
+        None, description="a real weather source: URL with {city} and {date}; unset: a simulation that says so"
+    )
+    search_root: Path | None = Field(None, description="folder that the search tool may read; unset: Tenuto's own docs")
+    tool_deadline_s: float = Field(30.0, gt=0, description="how long a tool may take unless it says otherwise")
+    max_turns: int = Field(8, ge=1, description="most turns of one run")
+
+    @classmethod
+    def load(cls, **overrides: object) -> Config:
+        """Settings from the environment with overrides (None means not given). Raises ConfigError naming the setting."""
+        given = {name: value for name, value in overrides.items() if value is not None}
+        try:
+            return cls(**given)  # type: ignore[arg-type]
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            raise ConfigError(f"setting {name} (TENUTO_{name.upper()}): {first['msg']}") from error
