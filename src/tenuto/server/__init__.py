@@ -1,0 +1,10 @@
+"""The OpenAI-compatible HTTP server over a `ModelClient`: routes, wire formats, errors, and how it listens.
+
+body → wire → chat_request → ModelClient.stream → sse or reply
+"""
+
+from tenuto.server.app import create_app
+from tenuto.server.limits import ServerLimits
+from tenuto.server.listen import WebServer, serve
+
+__all__ = ["ServerLimits", "WebServer", "create_app", "serve"]

@@ -1,0 +1,77 @@
+"""The application: routes, errors and documentation around one `ModelClient`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+import tenuto
+from tenuto.clock import Clock
+from tenuto.ids import IdSource
+from tenuto.protocol.chat import ModelClient
+from tenuto.server.chat_completions import chat_completion_routes
+from tenuto.server.errors import install_error_handlers
+from tenuto.server.limits import ServerLimits
+from tenuto.server.models import model_routes
+from tenuto.server.request_scope import RequestScope
+from tenuto.server.service import Service
+from tenuto.server.wire import ChatCompletionBody
+
+_REF = "#/components/schemas/{model}"
+
+
+def create_app(
+    model: ModelClient,
+    *,
+    served_names: tuple[str, ...],
+    clock: Clock,
+    ids: IdSource,
+    limits: ServerLimits = ServerLimits(),
+) -> FastAPI:
+    """The server as an ASGI application.
+
+    Args:
+        model: answers the requests; several at once.
+        served_names: names of the model, the real one first; `default` is accepted besides.
+        ids: request ids, and the seeds of requests that bring none.
+    """
+    service = Service(
+        model=model,
+        served_names=served_names,
+        clock=clock,
+        ids=ids,
+        limits=limits,
+        created=int(clock.today().timestamp()),
+    )
+    app = FastAPI(
+        title="Tenuto",
+        version=tenuto.__version__,
+        description="OpenAI's chat API over an engine that holds each agent's KV cache across its tool calls.",
+    )
+    body_schema = ChatCompletionBody.model_json_schema(ref_template=_REF)
+    schemas = body_schema.pop("$defs")
+    app.include_router(model_routes(service))
+    app.include_router(chat_completion_routes(service, {"$ref": _REF.format(model=ChatCompletionBody.__name__)}))
+    install_error_handlers(app, limits)
+    app.add_middleware(RequestScope, ids=ids, limits=limits)
+    _describe(app, {**schemas, ChatCompletionBody.__name__: body_schema})
+    return app
+
+
+def _describe(app: FastAPI, schemas: dict[str, Any]) -> None:
+    """Corrects the generated description: bodies that routes read themselves, and no 422, which is never answered."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        described = generate()
+        components = described["components"]["schemas"]
+        components.update(schemas)
+        for name in ("HTTPValidationError", "ValidationError"):
+            components.pop(name, None)
+        for operations in described["paths"].values():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+        return described
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,42 @@
+"""Gives every request an id, and answers what nobody else caught."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tenuto.ids import IdSource
+from tenuto.server.errors import error_response, log_if_unexpected
+from tenuto.server.limits import ServerLimits
+
+
+class RequestScope:
+    """ASGI middleware: `request.state.request_id`, the header X-Request-ID, and a 500 without a stack trace."""
+
+    def __init__(self, app: ASGIApp, *, ids: IdSource, limits: ServerLimits) -> None:
+        self._app = app
+        self._ids = ids
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = self._ids.request()
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            log_if_unexpected(error, request_id)
+            if started:
+                raise  # half an answer is out; only closing the connection tells the client that it is not whole
+            await error_response(error, self._limits)(scope, receive, send_with_id)

@@ -1,0 +1,43 @@
+"""What the routes share: the model, its names, and the sources of time and ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenuto.clock import Clock
+from tenuto.errors import UnknownModel
+from tenuto.ids import IdSource
+from tenuto.protocol.chat import ModelClient
+from tenuto.server.limits import ServerLimits
+
+DEFAULT_NAME = "default"
+
+
+@dataclass(frozen=True)
+class Service:
+    """Handed to every router."""
+
+    model: ModelClient
+    served_names: tuple[str, ...]  # the first is the real one
+    clock: Clock
+    ids: IdSource
+    limits: ServerLimits
+    created: int  # Unix seconds
+
+    def __post_init__(self) -> None:
+        assert self.served_names and all(self.served_names), "a model is served under at least one name"
+
+    @property
+    def name(self) -> str:
+        """The model's real name, which answers carry whatever alias was asked for."""
+        return self.served_names[0]
+
+    @property
+    def accepted_names(self) -> tuple[str, ...]:
+        """Every name a request may use, each once, the real one first."""
+        return tuple(dict.fromkeys((*self.served_names, DEFAULT_NAME)))
+
+    def check_name(self, name: str) -> None:
+        """Raises UnknownModel, naming what is served."""
+        if name not in self.accepted_names:
+            raise UnknownModel(f"no model {name[:100]!r} is served here; served: {', '.join(self.accepted_names)}")

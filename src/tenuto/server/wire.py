@@ -1,0 +1,157 @@
+"""The request of POST /v1/chat/completions, field by field, as clients send it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+MAX_STOPS = 4
+_UNION_TAGS = ((str, "text"), (list, "list"), (dict, "object"))
+
+
+def _tag(value: Any) -> str | None:
+    """Which member of a union a JSON value is meant for; None: none."""
+    return next((tag for kind, tag in _UNION_TAGS if isinstance(value, kind)), None)
+
+
+def _either(what: str) -> Discriminator:
+    return Discriminator(_tag, custom_error_type="either", custom_error_message=what)
+
+
+class _Wire(BaseModel):
+    # Strict: "5" is not a number. Unknown fields are ignored, as other servers do: clients send each other's extras.
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class ContentPart(_Wire):
+    """A piece of a message's content. Only text is served; images, audio and files are refused by name."""
+
+    type: str = Field(description='`"text"`')
+    text: str | None = Field(None, description="the text")
+
+
+class FunctionCall(_Wire):
+    name: str = Field(min_length=1, description="the tool's name")
+    arguments: str | None = Field(
+        None, description="the arguments, a JSON object as text; blank or null means `{}`, anything else is refused"
+    )
+
+
+class CallInHistory(_Wire):
+    """A call the assistant made earlier."""
+
+    id: str = Field(min_length=1, description="the id under which the tool's result comes")
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class WireMessage(_Wire):
+    """One message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
+        description="who speaks; `developer` is the same as `system`"
+    )
+    content: (
+        Annotated[
+            Annotated[str, Tag("text")] | Annotated[list[ContentPart], Tag("list")],
+            _either("Input should be a string or a list of text parts"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="a string, or a list of text parts, which are joined without anything between them; may be null or "
+        "missing for an assistant, which is the same as empty, and for a tool",
+    )
+    tool_calls: list[CallInHistory] | None = Field(None, description="assistant only: the calls it made")
+    tool_call_id: str | None = Field(None, description="tool only, required: the call it answers")
+    name: str | None = Field(None, description="tool only: the tool's name; found through the call if missing")
+    audio: dict[str, Any] | None = Field(None, description="not served")
+    function_call: dict[str, Any] | None = Field(None, description="not served: send tool_calls")
+
+
+class FunctionSpec(_Wire):
+    name: str = Field(min_length=1, max_length=64, description="unique among the tools")
+    description: str | None = Field(None, description="what it does and when to call it, for the model")
+    parameters: dict[str, Any] | None = Field(
+        None, description="JSON Schema of the arguments object; missing: no arguments"
+    )
+    strict: bool | None = Field(None, description="without effect: calls are always decoded under the schema")
+
+
+class WireTool(_Wire):
+    type: Literal["function"] = Field(description='`"function"`')
+    function: FunctionSpec
+
+
+class FunctionName(_Wire):
+    name: str
+
+
+class NamedToolChoice(_Wire):
+    type: Literal["function"]
+    function: FunctionName
+
+
+class StreamOptions(_Wire):
+    include_usage: bool | None = Field(
+        None, description="send one more chunk before the end, with empty `choices` and the usage"
+    )
+
+
+class ChatCompletionBody(_Wire):
+    """One turn of a conversation. Fields that are not listed are ignored."""
+
+    model: str = Field(description="a name from GET /v1/models; `default` is always accepted")
+    messages: list[WireMessage] = Field(min_length=1, description="the whole conversation so far")
+    tools: list[WireTool] | None = Field(None, description="tools the model may call")
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag("text")] | Annotated[NamedToolChoice, Tag("object")],
+            _either('Input should be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}'),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="`auto` (the default): the model decides; `none`: no calls; `required`: at least one call; or the "
+        "one tool that must be called, which is one of `tools`",
+    )
+    parallel_tool_calls: bool | None = Field(None, description="false: at most one call a turn. Default true")
+    max_completion_tokens: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="most tokens to generate. Default: as many as the context has room for"
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, le=2**31 - 1, description="older name of max_completion_tokens, which wins if both are given"
+    )
+    temperature: float | None = Field(
+        None,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="0 always takes the likeliest token. Default 1, as in OpenAI's API: agents that want the same "
+        "answer again send 0, or a seed",
+    )
+    top_p: float | None = Field(
+        None, gt=0, le=1, allow_inf_nan=False, description="sample among the likeliest tokens of this mass. Default 1"
+    )
+    top_k: int | None = Field(
+        None, ge=-1, le=2**31 - 1, description="extension: sample among so many of the likeliest tokens. Default 0: all"
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), le=2**63 - 1, description="same seed, same request, same answer. Default: a fresh one"
+    )
+    stop: (
+        Annotated[
+            Annotated[str, Tag("text")] | Annotated[list[str], Tag("list")],
+            _either("Input should be a string or a list of strings"),
+        ]
+        | None
+    ) = Field(
+        None, description=f"the text ends before the first of these: a string, or a list of up to {MAX_STOPS} strings"
+    )
+    stream: bool | None = Field(None, description="send the answer as server-sent events while it is generated")
+    stream_options: StreamOptions | None = Field(None, description="only with stream")
+    ignore_eos: bool | None = Field(
+        None, description="extension for benchmarks: generate up to the token limit, past the model's end of turn"
+    )
+    user: str | None = Field(None, description="ignored")
