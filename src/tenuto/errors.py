@@ -16,6 +16,7 @@
     │   └── QueueFull            try again later
     ├── ToolError                a tool failed; becomes the tool's result, not the run's end
     │   ├── UnknownTool · InvalidArguments · ToolTimeout
+    ├── StepFailed               the step that computed for the request failed; the engine lives on
     ├── Cancelled                the caller gave up; its blocks are free
     └── EngineClosed             the engine has stopped, or stopped while the request ran
 
@@ -120,6 +121,10 @@ class InvalidArguments(ToolError):
 
 class ToolTimeout(ToolError):
     """The tool did not answer within its deadline; whether it took effect is unknown."""
+
+
+class StepFailed(TenutoError):
+    """An engine step failed, e.g. the device ran out of memory; the cause is chained. The request may be retried."""
 
 
 class Cancelled(TenutoError):

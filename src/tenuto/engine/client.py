@@ -1,0 +1,222 @@
+"""The engine behind `EngineClient`, in this process: one step-loop task around the synchronous core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+import msgspec
+
+from tenuto.clock import Clock
+from tenuto.engine.batch import Batch, Delta, EngineCounters, Executor, Output
+from tenuto.engine.engine import Engine
+from tenuto.errors import EngineClosed, GrammarError, StepFailed, TenutoError
+from tenuto.ids import RequestId, SessionId, TokenId
+from tenuto.protocol.engine import EngineInfo, GenerateParams, SessionStats, TokenDelta
+from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
+from tenuto.protocol.hints import ExpectedWait, RunHints
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the client drives the core."""
+
+    inline: bool = False  # no threads: execute and compile on the event loop (simulation)
+    step_cost: Callable[[Batch], float] | None = None  # clock seconds a step takes; slept on the clock (simulation)
+    compile_timeout_s: float = 10.0
+    stop_timeout_s: float = 30.0  # how long `stop` waits for the step in flight
+
+
+class LocalEngineClient:
+    """Implements `EngineClient`. An async context manager; calls are answered between start and stop.
+
+    All calls run on one event loop, so the core needs no locks; only `execute` and grammar compilation run in
+    worker threads. A slow consumer does not hold up the engine: its deltas queue up, bounded by `max_tokens`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        executor: Executor,
+        clock: Clock,
+        info: EngineInfo,
+        *,
+        compiler: GrammarCompiler | None = None,
+        options: ClientOptions = ClientOptions(),
+    ) -> None:
+        self._engine = engine
+        self._executor = executor
+        self._clock = clock
+        self._info = info
+        self._compiler = compiler
+        self._options = options
+        self._streams: dict[RequestId, asyncio.Queue[Delta]] = {}
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._loop: asyncio.Task[None] | None = None
+        self._step_thread: ThreadPoolExecutor | None = None
+        self._compile_threads: ThreadPoolExecutor | None = None
+        self._closed: EngineClosed | None = EngineClosed("the engine has not been started")
+
+    async def __aenter__(self) -> LocalEngineClient:
+        assert self._loop is None, "the client is started already"
+        if not self._options.inline:
+            self._step_thread = ThreadPoolExecutor(1, "tenuto-step")
+            self._compile_threads = ThreadPoolExecutor(2, "tenuto-grammar")
+        self._closed = None
+        self._loop = asyncio.create_task(self._run(), name="tenuto-step-loop")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """End all requests with EngineClosed, and wait for the step in flight, up to the deadline."""
+        if self._loop is None or self._stopping:
+            return
+        self._stopping = True
+        self._close(EngineClosed("the engine was stopped"))
+        self._wake.set()
+        done, _ = await asyncio.wait([self._loop], timeout=self._options.stop_timeout_s)
+        if not done:
+            self._loop.cancel()
+        for pool in (self._step_thread, self._compile_threads):
+            if pool is not None:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    # EngineClient
+
+    async def info(self) -> EngineInfo:
+        return self._info
+
+    async def open(self, session: SessionId, *, parent: SessionId | None = None, hints: RunHints = RunHints()) -> None:
+        self._check_open()
+        self._engine.open(session, self._clock.now(), parent=parent, hints=hints)
+
+    async def append(self, session: SessionId, ids: Sequence[TokenId], hints: RunHints = RunHints()) -> None:
+        self._check_open()
+        request = self._engine.append(session, ids, self._clock.now(), hints)
+        async for _ in self._follow(request):
+            pass
+
+    async def generate(
+        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams
+    ) -> AsyncGenerator[TokenDelta, None]:
+        self._check_open()
+        grammar = None if params.grammar is None else await self._compile(params.grammar)
+        self._check_open()
+        request = self._engine.generate(session, ids, params, self._clock.now(), grammar)
+        stream = self._follow(request)
+        try:
+            async for delta in stream:
+                yield delta
+        finally:
+            await stream.aclose()
+
+    async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
+        self._check_open()
+        self._engine.suspend(session, wait, self._clock.now())
+
+    async def truncate(self, session: SessionId, num_tokens: int) -> None:
+        self._check_open()
+        self._engine.truncate(session, num_tokens, self._clock.now())
+
+    async def close(self, session: SessionId) -> None:
+        self._check_open()
+        self._engine.close(session, self._clock.now())
+        self._deliver(self._engine.take_deltas())
+
+    async def stats(self, session: SessionId) -> SessionStats:
+        self._check_open()
+        return self._engine.stats(session, self._clock.now())
+
+    def counters(self) -> EngineCounters:
+        """Counts since the engine began; for metrics."""
+        return self._engine.counters()
+
+    # Inside
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise EngineClosed(*self._closed.args) from self._closed
+
+    async def _follow(self, request: RequestId) -> AsyncGenerator[TokenDelta, None]:
+        """The deltas of a request; leaving early cancels it at once."""
+        stream = self._streams[request] = asyncio.Queue[Delta]()
+        self._deliver(self._engine.take_deltas())
+        self._wake.set()
+        try:
+            while True:
+                delta = await stream.get()
+                if delta.error is not None:
+                    raise delta.error
+                if delta.tokens is not None:
+                    yield delta.tokens
+                if delta.done:
+                    return
+        finally:
+            del self._streams[request]
+            self._engine.cancel(request, self._clock.now())
+
+    async def _compile(self, spec: GrammarSpec) -> TokenGrammar:
+        compiler = self._compiler
+        if compiler is None:
+            raise GrammarError("this engine has no grammar compiler")
+        if self._compile_threads is None:
+            return compiler.compile(spec)
+        work = asyncio.get_running_loop().run_in_executor(self._compile_threads, compiler.compile, spec)
+        try:
+            return await asyncio.wait_for(work, self._options.compile_timeout_s)
+        except TimeoutError as error:
+            limit = self._options.compile_timeout_s
+            raise GrammarError(f"the grammar took longer than {limit} s to compile; make it simpler") from error
+
+    async def _run(self) -> None:
+        """The step loop: schedule, execute, commit, until stopped; sleeps while there is nothing to compute."""
+        try:
+            while not self._stopping:
+                batch = self._engine.schedule(self._clock.now())
+                self._deliver(self._engine.take_deltas())
+                if batch is not None:
+                    self._deliver(await self._step(batch))
+                else:
+                    self._wake.clear()
+                    await self._wake.wait()
+        except BaseException as error:
+            # A bug in the core, or this task was cancelled: nobody may be left waiting for a loop that is gone.
+            closed = EngineClosed("the engine stopped because of an internal error")
+            closed.__cause__ = error
+            self._close(closed)
+            raise
+
+    async def _step(self, batch: Batch) -> list[Delta]:
+        try:
+            output = await self._execute(batch)
+        except Exception as error:  # noqa: BLE001 - whatever a device raises becomes the typed error of these requests
+            failed = error if isinstance(error, TenutoError) else StepFailed(f"an engine step failed: {error}")
+            if failed is not error:
+                failed.__cause__ = error
+            return self._engine.fail(batch, failed, self._clock.now())
+        return self._engine.commit(batch, output, self._clock.now())
+
+    async def _execute(self, batch: Batch) -> Output:
+        if self._step_thread is not None:
+            return await asyncio.get_running_loop().run_in_executor(self._step_thread, self._executor.execute, batch)
+        output = self._executor.execute(batch)
+        cost = self._options.step_cost
+        await self._clock.sleep(0.0 if cost is None else cost(batch))
+        return output
+
+    def _deliver(self, deltas: list[Delta]) -> None:
+        for delta in deltas:
+            stream = self._streams.get(delta.request)
+            if stream is not None:
+                stream.put_nowait(delta)
+
+    def _close(self, reason: EngineClosed) -> None:
+        if self._closed is None:
+            self._closed = reason
+            self._deliver(self._engine.abort_all(reason, self._clock.now()))

@@ -1,0 +1,76 @@
+"""What follows from one chosen token: grammar, forced ids, and whether the request ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenuto.engine.request import Request
+from tenuto.errors import GrammarError
+from tenuto.ids import TokenId
+from tenuto.protocol.engine import FinishReason
+
+
+class Emission(NamedTuple):
+    """New ids of one request, already part of its session."""
+
+    ids: tuple[TokenId, ...]
+    num_forced: int
+    finish: FinishReason | None
+
+
+def take_sampled(request: Request, token: TokenId) -> Emission:
+    """Add a sampled id to the session, then the ids its grammar forces.
+
+    Raises GrammarError, with the session unchanged, if the grammar refuses the id.
+    """
+    _check(request, token)
+    finish = _add(request, token)
+    forced, finish = _jump_forward(request, finish)
+    return Emission((token, *forced), len(forced), finish)
+
+
+def take_forced(request: Request) -> Emission:
+    """Add the ids that the grammar forces before anything is sampled."""
+    forced, finish = _jump_forward(request, None)
+    return Emission(tuple(forced), len(forced), finish)
+
+
+def _jump_forward(request: Request, finish: FinishReason | None) -> tuple[list[TokenId], FinishReason | None]:
+    # Forced ids are appended, never decoded one by one: they become known tokens that the next step computes.
+    added: list[TokenId] = []
+    grammar = request.grammar
+    while grammar is not None and finish is None:
+        forced = grammar.forced()
+        if not forced:
+            break
+        for token in forced:
+            _check(request, token)
+            finish = _add(request, token)
+            added.append(token)
+            if finish is not None:
+                break
+    request.num_forced += len(added)
+    return added, finish
+
+
+def _check(request: Request, token: TokenId) -> None:
+    grammar, params = request.grammar, request.params
+    assert params is not None
+    if grammar is None or token in params.stop_ids:
+        return  # a stop id ends the request whatever the grammar's state is; the mask allowed it
+    if not grammar.accept(token):
+        raise GrammarError(f"the grammar refused token {token} at position {len(request.session.tokens)}")
+
+
+def _add(request: Request, token: TokenId) -> FinishReason | None:
+    params = request.params
+    assert params is not None
+    request.session.tokens.append(token)
+    request.num_generated += 1
+    if token in params.stop_ids:
+        return "stop"
+    if request.grammar is not None and request.grammar.finished:
+        return "grammar"
+    if request.num_generated >= request.max_tokens:
+        return "length"
+    return None

@@ -1,0 +1,85 @@
+"""A session: the tokens an agent has seen and produced, and the KV of the computed part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tenuto.engine.kv_cache import BlockTable
+from tenuto.ids import SessionId, TokenId
+from tenuto.protocol.hints import RunHints
+
+if TYPE_CHECKING:
+    from tenuto.engine.request import Request
+
+Phase: TypeAlias = Literal["idle", "waiting", "running", "suspended"]
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """Tokens computed for one run; shared by its sessions, read by the policy."""
+
+    tokens: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """Token truth: the ids are never tokenised again. The last sampled id has no KV yet."""
+
+    id: SessionId
+    serial: int
+    hints: RunHints
+    table: BlockTable
+    service: Service
+    tokens: list[TokenId] = field(default_factory=list)
+    request: Request | None = None  # the one it computes for
+    last_used_s: float = 0.0
+    expected_end_s: float | None = None  # of a suspension
+    total_computed_tokens: int = 0
+    total_reused_tokens: int = 0
+    waiting_s: float = 0.0
+    running_s: float = 0.0
+    suspended_s: float = 0.0
+    phase: Phase = "idle"
+    phase_since_s: float = 0.0
+
+    def enter(self, phase: Phase, now: float) -> None:
+        """Begin another phase, adding the time spent in this one to its sum."""
+        elapsed = now - self.phase_since_s
+        if self.phase == "waiting":
+            self.waiting_s += elapsed
+        elif self.phase == "running":
+            self.running_s += elapsed
+        elif self.phase == "suspended":
+            self.suspended_s += elapsed
+        self.phase = phase
+        self.phase_since_s = now
+
+    def touch(self, now: float) -> None:
+        self.last_used_s = now
+        self.expected_end_s = None
+
+
+class ServiceLedger:
+    """The service each run attained. Bounded: of runs unheard of for long, the count begins anew."""
+
+    def __init__(self, max_runs: int = 4096) -> None:
+        self._max_runs = max_runs
+        self._runs: dict[str, Service] = {}  # least recently used first
+
+    def of(self, hints: RunHints) -> Service:
+        """The counter of the hints' run, or a new one that belongs to no run."""
+        if hints.run is None:
+            return Service()
+        service = self._runs.pop(hints.run, None) or Service()
+        self._runs[hints.run] = service
+        if len(self._runs) > self._max_runs:
+            del self._runs[next(iter(self._runs))]
+        return service
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runs)

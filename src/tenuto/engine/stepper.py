@@ -1,0 +1,242 @@
+"""Requests from the door to their last delta: what a step computes, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tenuto.engine import generation
+from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Output, SequenceSlice
+from tenuto.engine.config import EngineConfig
+from tenuto.engine.generation import Emission
+from tenuto.engine.kv_cache import KVCache
+from tenuto.engine.request import Request
+from tenuto.engine.scheduler import Scheduler, Share
+from tenuto.engine.session import Session
+from tenuto.errors import GrammarError, StepFailed, TenutoError
+from tenuto.ids import RequestId, TokenId
+from tenuto.protocol.engine import SamplingParams, TokenDelta
+from tenuto.protocol.grammar import TokenMask
+
+GREEDY = SamplingParams()
+
+
+@dataclass(slots=True)
+class _Counts:
+    steps: int = 0
+    computed: int = 0
+    recomputed: int = 0
+    sampled: int = 0
+    forced: int = 0
+    shared: int = 0
+    copies: int = 0
+    failed_steps: int = 0
+
+
+class Stepper:
+    """Drives the scheduler, turns its plan into a batch, and the batch's output into deltas."""
+
+    def __init__(self, config: EngineConfig, cache: KVCache, scheduler: Scheduler) -> None:
+        self.requests: dict[RequestId, Request] = {}
+        self._config = config
+        self._cache = cache
+        self._scheduler = scheduler
+        self._in_flight: Batch | None = None
+        self._outbox: list[Delta] = []
+        self._counts = _Counts()
+
+    def begin(self, request: Request, now: float) -> None:
+        """A request passed the door: it waits. What needs no step is done at once."""
+        session = request.session
+        session.request = request
+        session.touch(now)
+        request.num_held = request.num_reached = session.table.num_computed
+        self.requests[request.id] = request
+        self._scheduler.add(request, now)
+        if request.params is None and request.num_uncomputed == 0:
+            request.started_s = now
+            session.total_reused_tokens += request.num_held
+            self._done(request, now)
+        elif request.grammar is not None:
+            try:
+                emission = generation.take_forced(request)
+            except GrammarError as error:
+                self._fail(request, error, now)
+                return
+            if emission.ids:
+                self._emit(request, emission, now)
+
+    def cancel(self, request: Request, now: float) -> None:
+        """End without a word. The session keeps its tokens and the KV of the computed ones."""
+        self._finish(request, now)
+
+    def abort(self, request: Request, error: TenutoError, now: float) -> None:
+        """End with an error that is not the request's fault: the session keeps its KV."""
+        self._outbox.append(Delta(request=request.id, error=error, done=True))
+        self._finish(request, now)
+
+    def schedule(self, now: float) -> Batch | None:
+        """The next step, or None if there is nothing to compute."""
+        assert self._in_flight is None, "the step in flight must be committed first"
+        while self.requests:
+            slices: list[SequenceSlice] = []
+            copies: list[BlockCopy] = []
+            for share in self._scheduler.plan(now):
+                try:
+                    slices.append(self._slice(share))
+                except GrammarError as error:
+                    self._fail(share.request, error, now)
+                    continue
+                if share.copy is not None:
+                    copies.append(share.copy)
+            if slices:
+                self._counts.steps += 1
+                self._counts.copies += len(copies)
+                self._in_flight = Batch(self._counts.steps, tuple(slices), tuple(copies))
+                self._cache.begin_step()
+                return self._in_flight
+        return None
+
+    def commit(self, batch: Batch, output: Output, now: float) -> None:
+        """Take in what a step computed. Raises StepFailed, with nothing committed, if it cannot be used."""
+        problem = _mismatch(batch, output, self._config.vocab_size)
+        if problem is not None:
+            raise StepFailed(f"the executor's output of step {batch.step} is unusable: {problem}")
+        self._end_step(batch)
+        for piece, token in zip(batch.slices, output.token_ids, strict=True):
+            request = self.requests.get(piece.request)
+            if request is not None and request.attempt == piece.attempt:
+                self._advance(request, piece, token, now)
+
+    def fail_step(self, batch: Batch, error: TenutoError, sessions: Iterable[Session], now: float) -> None:
+        """The step was not computed: its requests end with `error`, and the KV of their sessions is given up."""
+        self._end_step(batch)
+        self._counts.failed_steps += 1
+        for piece in batch.slices:
+            request = self.requests.get(piece.request)
+            if request is not None and request.attempt == piece.attempt:
+                self._fail(request, error, now)
+        # A block whose copy was not made may by now belong to a cancelled request's session, or to its fork.
+        unmade = {copy.target for copy in batch.copies}
+        for session in sessions:
+            if unmade and not unmade.isdisjoint(session.table.blocks):
+                self._cache.release(session.table)
+                if session.request is not None:
+                    session.request.num_held = 0
+
+    def take_deltas(self) -> list[Delta]:
+        deltas, self._outbox = self._outbox, []
+        return deltas
+
+    def counters(self) -> EngineCounters:
+        counts = self._counts
+        return EngineCounters(
+            num_steps=counts.steps,
+            num_computed_tokens=counts.computed,
+            num_recomputed_tokens=counts.recomputed,
+            num_sampled_tokens=counts.sampled,
+            num_forced_tokens=counts.forced,
+            num_shared_tokens=counts.shared,
+            num_preemptions=self._scheduler.num_preemptions,
+            num_discards=self._scheduler.num_discards,
+            num_evictions=self._cache.num_evictions,
+            num_copies=counts.copies,
+            num_failed_steps=counts.failed_steps,
+        )
+
+    def _slice(self, share: Share) -> SequenceSlice:
+        request = share.request
+        session, params = request.session, request.params
+        start = session.table.num_computed
+        end = start + share.num_tokens
+        samples = params is not None and end == len(session.tokens)
+        mask: TokenMask | None = None
+        if samples and request.grammar is not None:
+            mask = request.grammar.mask()
+            if not mask.any():
+                raise GrammarError(f"the grammar allows no token at position {end}, and does not say it is finished")
+        return SequenceSlice(
+            request.id,
+            request.attempt,
+            tuple(session.tokens[start:end]),
+            start,
+            tuple(session.table.blocks[: self._config.blocks_for(end)]),
+            samples,
+            params.sampling if params is not None else GREEDY,
+            mask,
+        )
+
+    def _end_step(self, batch: Batch) -> None:
+        assert batch is self._in_flight, "this is not the step in flight"
+        self._in_flight = None
+        self._cache.end_step()
+
+    def _advance(self, request: Request, piece: SequenceSlice, token: TokenId | None, now: float) -> None:
+        session, counts = request.session, self._counts
+        num_tokens = len(piece.token_ids)
+        self._cache.commit(session.table, num_tokens, session.tokens)
+        again = max(0, min(request.num_reached, piece.end) - piece.start)
+        request.num_recomputed += again
+        request.num_reached = max(request.num_reached, piece.end)
+        request.num_steps += 1
+        request.service.tokens += num_tokens
+        session.total_computed_tokens += num_tokens
+        session.last_used_s = now
+        counts.computed += num_tokens
+        counts.recomputed += again
+        if token is not None:
+            counts.sampled += 1
+            try:
+                emission = generation.take_sampled(request, token)
+            except GrammarError as error:
+                self._fail(request, error, now)
+                return
+            self._emit(request, emission, now)
+        elif request.params is None and request.num_uncomputed == 0:
+            self._done(request, now)
+
+    def _emit(self, request: Request, emission: Emission, now: float) -> None:
+        ids, num_forced, finish = emission
+        self._counts.forced += num_forced
+        if request.first_token_s is None:
+            request.first_token_s = now
+        usage = None if finish is None else request.usage(now)
+        delta = TokenDelta(ids=ids, num_forced=num_forced, finish=finish, usage=usage)
+        self._outbox.append(Delta(request=request.id, tokens=delta, done=finish is not None))
+        if finish is not None:
+            self._finish(request, now)
+
+    def _done(self, request: Request, now: float) -> None:
+        """An append has computed everything."""
+        self._outbox.append(Delta(request=request.id, tokens=TokenDelta(usage=request.usage(now)), done=True))
+        self._finish(request, now)
+
+    def _fail(self, request: Request, error: TenutoError, now: float) -> None:
+        """End with an error; the session keeps its tokens, but what its KV holds is no longer trusted."""
+        self._outbox.append(Delta(request=request.id, error=error, done=True))
+        self._finish(request, now)
+        self._cache.release(request.session.table)
+
+    def _finish(self, request: Request, now: float) -> None:
+        session = request.session
+        if request.started_s is not None:
+            self._counts.shared += request.num_shared
+        self._scheduler.remove(request)
+        del self.requests[request.id]
+        session.request = None
+        session.enter("idle", now)
+        session.touch(now)
+        # Blocks that were allocated ahead go back; the computed part stays.
+        self._cache.truncate(session.table, session.table.num_computed)
+
+
+def _mismatch(batch: Batch, output: Output, vocab_size: int) -> str | None:
+    """Why an output cannot belong to the batch; None if it can."""
+    if len(output.token_ids) != len(batch.slices):
+        return f"{len(output.token_ids)} ids for {len(batch.slices)} slices"
+    for piece, token in zip(batch.slices, output.token_ids, strict=True):
+        if (token is not None) != piece.samples:
+            return "an id where none was asked for" if token is not None else "an id is missing"
+        if token is not None and not 0 <= token < vocab_size:
+            return f"token id {token} is out of range"
+    return None

@@ -1,0 +1,130 @@
+"""An executor without a model that notices every mistake in the handling of KV.
+
+Each KV slot holds a number that depends on its token, its position and all tokens before it, as real KV does. The
+next token is a hash of everything read *through the block table*. So a block that is aliased, evicted too early,
+not copied or not written changes the output, and a slot that was never written fails at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tenuto.engine.batch import Batch, Output, SequenceSlice
+from tenuto.ids import BlockId, TokenId
+from tenuto.protocol.engine import SamplingParams
+from tenuto.protocol.grammar import TokenMask
+
+_WORD = (1 << 64) - 1
+_EVEN, _ODD = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
+POISON = np.uint64(0xDEADDEADDEADDEAD)
+_GREEDY = SamplingParams()
+
+
+def _mix(x: int) -> int:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
+    x = (x ^ (x >> 30)) * _ODD & _WORD
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & _WORD
+    return x ^ (x >> 31)
+
+
+class _Positions:
+    """Odd multipliers per position, grown on demand."""
+
+    def __init__(self) -> None:
+        self.odd = np.zeros(0, dtype=np.uint64)
+
+    def upto(self, length: int) -> NDArray[np.uint64]:
+        if length > len(self.odd):
+            self.odd = np.arange(1, 2 * length + 64, dtype=np.uint64) * np.uint64(_EVEN) | np.uint64(1)
+            self.odd ^= self.odd >> np.uint64(29)
+            self.odd |= np.uint64(1)
+        return self.odd[:length]
+
+
+_POSITIONS = _Positions()
+
+
+def _kv(tokens: Sequence[TokenId], start: int, carry: int) -> NDArray[np.uint64]:
+    """The KV values of tokens from position `start` on; `carry` is the value at `start - 1`, 0 at the beginning."""
+    odd = _POSITIONS.upto(start + len(tokens))[start:]
+    values = (np.array(tokens, dtype=np.uint64) + np.uint64(1)) * odd
+    values = np.cumsum(values, dtype=np.uint64)
+    values += np.uint64(carry)
+    return values
+
+
+def _choose(kv: NDArray[np.uint64], vocab_size: int, sampling: SamplingParams, mask: TokenMask | None) -> TokenId:
+    # Python integers here: a scalar of numpy would warn of the overflow that is meant.
+    digest = int((kv * _POSITIONS.upto(len(kv))).sum(dtype=np.uint64))
+    if sampling.temperature > 0:
+        digest ^= _mix(sampling.seed * _EVEN + len(kv) & _WORD)
+    number = _mix(digest)
+    if mask is None:
+        return TokenId(number % vocab_size)
+    allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocab_size])
+    return TokenId(int(allowed[number % len(allowed)]))
+
+
+def expected_next(
+    tokens: Sequence[TokenId], vocab_size: int, sampling: SamplingParams = _GREEDY, mask: TokenMask | None = None
+) -> TokenId:
+    """The token that follows `tokens`, computed from the tokens alone: what a correct engine must produce."""
+    return _choose(_kv(tokens, 0, 0), vocab_size, sampling, mask)
+
+
+class FakeExecutor:
+    """Fake KV slots in one array of `num_blocks * block_size` numbers.
+
+    Args:
+        free_blocks: called before each step; what it lists is filled with poison.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        vocab_size: int,
+        *,
+        free_blocks: Callable[[], Iterable[BlockId]] | None = None,
+    ) -> None:
+        self.block_size = block_size
+        self.vocab_size = vocab_size
+        self.num_steps = 0
+        self._kv = np.full(num_blocks * block_size, POISON, dtype=np.uint64)
+        self._free_blocks = free_blocks
+        self._offsets = np.arange(block_size)
+
+    def poison(self, blocks: Iterable[BlockId]) -> None:
+        """Fill blocks with a value that must never be read."""
+        self._kv.reshape(-1, self.block_size)[list(blocks)] = POISON
+
+    def execute(self, batch: Batch) -> Output:
+        """Raises AssertionError for a batch that reads what was never written, or writes a slot twice."""
+        self.num_steps += 1
+        if self._free_blocks is not None:
+            self.poison(self._free_blocks())
+        rows = self._kv.reshape(-1, self.block_size)
+        sources = {copy.target: rows[copy.source].copy() for copy in batch.copies}
+        assert len(sources) == len(batch.copies), "two copies have the same target"
+        for target, row in sources.items():
+            rows[target] = row
+        written: set[BlockId] = set()
+        return Output(tuple(self._compute(piece, written) for piece in batch.slices))
+
+    def _compute(self, piece: SequenceSlice, written: set[BlockId]) -> TokenId | None:
+        size, start, end = self.block_size, piece.start, piece.end
+        table = piece.block_table
+        blocks = set(table[start // size :])
+        assert blocks.isdisjoint(written), "two slices write the same block"
+        written |= blocks
+        slots = (np.array(table)[:, None] * size + self._offsets).ravel()[:end]
+        carry = int(self._kv[slots[start - 1]]) if start else 0
+        self._kv[slots[start:]] = _kv(piece.token_ids, start, carry)
+        read = self._kv[slots]
+        assert not (read == POISON).any(), f"{piece.request} reads a slot that was never written, or freed"
+        if not piece.samples:
+            return None
+        return _choose(read, self.vocab_size, piece.sampling, piece.mask)
