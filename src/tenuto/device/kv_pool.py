@@ -1,0 +1,63 @@
+"""The reference device's KV pool: one zeroed tensor per group of like layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tenuto.device.protocol import AttentionSpec
+
+
+@dataclass(frozen=True)
+class ReferenceLayerKV:
+    """Views into the pool. Heads come first, so that gathered blocks already have the form a batched matmul wants."""
+
+    spec: AttentionSpec
+    keys: Tensor  # [G, num_blocks, block_size, D]
+    values: Tensor  # [G, num_blocks, block_size, D]
+
+
+class ReferenceKVPool:
+    """Storage is [layers of the group, 2, G, num_blocks, block_size, D]."""
+
+    def __init__(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
+        assert num_blocks > 0, "a pool without blocks holds no sequence"
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.dtype = dtype
+        self._groups: list[Tensor] = []
+        layers: dict[int, ReferenceLayerKV] = {}
+        for spec in dict.fromkeys(specs):
+            members = [i for i, other in enumerate(specs) if other == spec]
+            shape = (len(members), 2, spec.num_kv_heads, num_blocks, block_size, spec.head_dim)
+            # Zeroed, not empty: masked slots are multiplied by zero, and zero times an old NaN would be NaN.
+            storage = torch.zeros(shape, dtype=dtype)
+            self._groups.append(storage)
+            for at, index in enumerate(members):
+                layers[index] = ReferenceLayerKV(spec, storage[at, 0], storage[at, 1])
+        self._layers = [layers[i] for i in range(len(specs))]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(group.nbytes for group in self._groups)
+
+    @property
+    def specs(self) -> tuple[AttentionSpec, ...]:
+        return tuple(layer.spec for layer in self._layers)
+
+    def layer(self, index: int) -> ReferenceLayerKV:
+        return self._layers[index]
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy (source, destination) blocks in every layer."""
+        if not pairs:
+            return
+        sources, destinations = zip(*pairs, strict=True)
+        assert not set(sources) & set(destinations), "a block is both source and destination"
+        assert len(set(destinations)) == len(destinations), "two sources for one block"
+        from_blocks, to_blocks = torch.tensor(sources), torch.tensor(destinations)
+        for group in self._groups:
+            group[:, :, :, to_blocks] = group[:, :, :, from_blocks]

@@ -1,0 +1,66 @@
+"""One decoder over a ragged batch: every step is one forward call, whatever the mix of its tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tenuto.checkpoint import ModelConfig
+from tenuto.device.protocol import AttentionSpec, Device, KVPool, LinearWeight
+from tenuto.device.ragged import RaggedBatch
+from tenuto.model.layers import DecoderLayer, InputEmbedding, Norm
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A loaded model. It holds no state of any sequence: all of that is in the KV pool."""
+
+    config: ModelConfig
+    device: Device
+    embedding: InputEmbedding
+    layers: tuple[DecoderLayer, ...]
+    norm: Norm
+    head: LinearWeight
+    rotary: Tensor  # see Device.rotary_table
+
+    @cached_property
+    def attention_specs(self) -> tuple[AttentionSpec, ...]:
+        """What each layer keeps in the KV pool."""
+        return tuple(layer.attention.spec for layer in self.layers)
+
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of KV that one token takes in all layers together."""
+        return self.device.kv_bytes_per_token(self.attention_specs)
+
+    def allocate_kv(self, num_blocks: int) -> KVPool:
+        """The one pool of an engine, preallocated and zeroed."""
+        return self.device.allocate_kv(self.attention_specs, num_blocks)
+
+    @torch.inference_mode()
+    def forward(self, batch: RaggedBatch, kv: KVPool) -> Tensor:
+        """Compute a step: KV of all T tokens is written, logits of the wanted rows come back.
+
+        Returns:
+            float32 [R, vocab]; R may be 0.
+        """
+        _check(batch, self.config.max_model_tokens)
+        step = self.device.begin_step(batch, self.rotary, kv)
+        x, residual = self.embedding(batch.token_ids), None
+        for index, layer in enumerate(self.layers):
+            x, residual = layer(x, residual, kv.layer(index), step)
+        assert residual is not None
+        rows = batch.logit_rows
+        x, _ = self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))
+        return self.device.linear(x, self.head).float()
+
+
+def _check(batch: RaggedBatch, max_model_tokens: int) -> None:
+    """What the executor must have got right, as far as it costs nothing to see."""
+    num_tokens = batch.token_ids.shape[0]
+    assert batch.positions.shape == batch.slots.shape == (num_tokens,)
+    assert batch.query_starts[0] == 0 and batch.query_starts[-1] == num_tokens
+    assert len(batch.query_starts) == len(batch.kv_lens) + 1 == batch.block_tables.shape[0] + 1
+    assert max(batch.kv_lens) <= max_model_tokens, "a sequence outgrew the model's context"

@@ -1,0 +1,101 @@
+"""The parts a decoder is composed of. Each is replaceable: what a layer needs of a part is one call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from tenuto.device.protocol import AttentionSpec, Device, LayerKV, LinearWeight, Step
+
+
+class InputEmbedding(Protocol):
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """int64 [T] -> [T, hidden]."""
+        ...
+
+
+class FeedForward(Protocol):
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, hidden] -> [T, hidden]."""
+        ...
+
+
+class TokenMixer(Protocol):
+    """The part that reads other tokens; `spec` says what it keeps in the KV pool."""
+
+    @property
+    def spec(self) -> AttentionSpec: ...
+
+    def __call__(self, x: Tensor, kv: LayerKV, step: Step) -> Tensor:
+        """[T, hidden] -> [T, hidden]."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenEmbedding:
+    device: Device
+    table: Tensor  # [vocab, hidden]
+
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        return self.device.embed(self.table, token_ids)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """RMS norm, alone or fused with the addition of a residual."""
+
+    device: Device
+    weight: Tensor  # [hidden]
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.device.rms_norm(x, self.weight, self.eps)
+
+    def add(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """(norm of x + residual, x + residual)."""
+        return self.device.add_rms_norm(x, residual, self.weight, self.eps)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Causal self-attention with rotary positions and grouped KV heads."""
+
+    device: Device
+    spec: AttentionSpec
+    qkv: LinearWeight
+    output: LinearWeight
+
+    def __call__(self, x: Tensor, kv: LayerKV, step: Step) -> Tensor:
+        q = self.device.rotate_and_write(self.device.linear(x, self.qkv), kv, step)
+        return self.device.linear(self.device.attention(q, kv, step), self.output)
+
+
+@dataclass(frozen=True)
+class GatedMLP:
+    device: Device
+    gate_up: LinearWeight
+    down: LinearWeight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.device.linear(self.device.swiglu(self.device.linear(x, self.gate_up)), self.down)
+
+
+@dataclass(frozen=True)
+class DecoderLayer:
+    """Pre-norm residual layer: x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    attention_norm: Norm
+    attention: TokenMixer
+    mlp_norm: Norm
+    mlp: FeedForward
+
+    def __call__(self, x: Tensor, residual: Tensor | None, kv: LayerKV, step: Step) -> tuple[Tensor, Tensor]:
+        """Take and return (x, residual) whose sum is the residual stream, so that each addition fuses with a norm."""
+        if residual is None:
+            x, residual = self.attention_norm(x), x
+        else:
+            x, residual = self.attention_norm.add(x, residual)
+        x, residual = self.mlp_norm.add(self.attention(x, kv, step), residual)
+        return self.mlp(x), residual
