@@ -18,8 +18,8 @@ from tenuto.protocol.grammar import TokenMask
 class BlockCopy(msgspec.Struct, frozen=True):
     """Copy the KV of a whole block, all layers, before anything is computed.
 
-    The targets of a batch are distinct, and none of them is also a source: the order does not matter as long as
-    every source is read before any block is written.
+    The targets of a batch are distinct, and none of them is also a source: the order does not matter. A source may
+    be written by a slice of the same batch, so all copies come first.
     """
 
     source: BlockId

@@ -39,6 +39,7 @@ class KVCache:
         self._pool = BlockPool(num_blocks)
         self._tree = RadixTree(block_size)
         self._node_of: list[Node | None] = [None] * num_blocks
+        self._copied: list[BlockId] = []  # sources of this step's copies, held until they are made
 
     @property
     def num_blocks(self) -> int:
@@ -117,7 +118,9 @@ class KVCache:
             target = self._allocate()
             if table.num_computed % self.block_size:
                 copy = BlockCopy(source, target)
-            self._free(source)
+                self._copied.append(source)
+            else:
+                self._free(source)
             table.blocks[first] = target
         while len(table.blocks) * self.block_size < num_tokens:
             table.blocks.append(self._allocate())
@@ -173,10 +176,18 @@ class KVCache:
             self._pool.recycle(block)
 
     def begin_step(self) -> None:
+        """A step is in flight: what is freed from now on is not allocated before `end_step`."""
         self._pool.begin_step()
 
     def end_step(self) -> None:
         self._pool.end_step()
+        self.drop_copies()
+
+    def drop_copies(self) -> None:
+        """The copies that were planned are made, or never will be."""
+        for block in self._copied:
+            self._free(block)
+        self._copied.clear()
 
     def _allocate(self) -> BlockId:
         if not self._pool.num_free:
@@ -207,7 +218,7 @@ class KVCache:
     def check_invariants(self, tables: Iterable[BlockTable]) -> None:
         """Compares every count with the tables given, which must be all there are."""
         tables = list(tables)
-        self._pool.check_invariants(t.blocks for t in tables)
+        self._pool.check_invariants([*(t.blocks for t in tables), self._copied])
         self._tree.check_invariants()
         for node in self._tree.nodes():
             assert node.block is not None

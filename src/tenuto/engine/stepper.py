@@ -95,6 +95,7 @@ class Stepper:
                 self._in_flight = Batch(self._counts.steps, tuple(slices), tuple(copies))
                 self._cache.begin_step()
                 return self._in_flight
+            self._cache.drop_copies()  # every request of the plan failed; others may have been waiting
         return None
 
     def commit(self, batch: Batch, output: Output, now: float) -> None:

@@ -109,6 +109,7 @@ class FakeExecutor:
         rows = self._kv.reshape(-1, self.block_size)
         sources = {copy.target: rows[copy.source].copy() for copy in batch.copies}
         assert len(sources) == len(batch.copies), "two copies have the same target"
+        assert sources.keys().isdisjoint(copy.source for copy in batch.copies), "a copy's source is another's target"
         for target, row in sources.items():
             rows[target] = row
         written: set[BlockId] = set()

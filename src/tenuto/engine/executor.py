@@ -1,0 +1,59 @@
+"""Runs batches on a model: one forward call per step, whatever the mix of prefill chunks and decodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tenuto.engine.batch import Batch, Output
+from tenuto.engine.sampler import sample
+from tenuto.ids import TokenId
+from tenuto.model import Decoder, RaggedBatch
+
+
+class ModelExecutor:
+    """Implements `Executor` with a decoder in this process.
+
+    Args:
+        decoder: the loaded model; its device names the block size.
+        num_blocks: size of the one preallocated KV pool.
+    """
+
+    def __init__(self, decoder: Decoder, num_blocks: int) -> None:
+        self._decoder = decoder
+        self._block_size = decoder.device.block_size
+        self._kv = decoder.allocate_kv(num_blocks)
+
+    def execute(self, batch: Batch) -> Output:
+        """Copies first, then one forward over all slices, then one id for each slice that samples."""
+        if batch.copies:
+            self._decoder.device.copy_blocks(self._kv, [(c.source, c.target) for c in batch.copies])
+        logits = self._decoder.forward(to_ragged(batch, self._block_size), self._kv)
+        sampling = [piece for piece in batch.slices if piece.samples]
+        chosen = iter(sample(logits, sampling) if sampling else ())
+        ids: list[TokenId | None] = [next(chosen) if piece.samples else None for piece in batch.slices]
+        return Output(tuple(ids))
+
+
+def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:
+    """The batch as the model takes it; see RaggedBatch for shapes."""
+    slices = batch.slices
+    lengths = np.array([len(s.token_ids) for s in slices])
+    query_starts = np.concatenate(([0], np.cumsum(lengths)))
+    sequence = np.repeat(np.arange(len(slices)), lengths)
+    starts = np.array([s.start for s in slices])
+    positions = np.arange(query_starts[-1]) + np.repeat(starts - query_starts[:-1], lengths)
+    tables = np.zeros((len(slices), max(len(s.block_table) for s in slices)), dtype=np.int64)
+    for row, piece in enumerate(slices):
+        tables[row, : len(piece.block_table)] = piece.block_table
+    slots = tables[sequence, positions // block_size] * block_size + positions % block_size
+    samples = np.array([s.samples for s in slices])
+    return RaggedBatch(
+        token_ids=torch.from_numpy(np.concatenate([np.array(s.token_ids, dtype=np.int64) for s in slices])),
+        positions=torch.from_numpy(positions),
+        slots=torch.from_numpy(slots),
+        query_starts=tuple(query_starts.tolist()),
+        kv_lens=tuple(s.end for s in slices),
+        block_tables=torch.from_numpy(tables),
+        logit_rows=torch.from_numpy(query_starts[1:][samples] - 1),
+    )
