@@ -1,0 +1,32 @@
+"""Agents: the loop of model and tools, as pure decisions over a journal."""
+
+from tenuto.agents.agent import Agent, RunResult
+from tenuto.agents.conversation import Conversation
+from tenuto.agents.events import (
+    AgentEvent,
+    RunFinished,
+    RunFinishReason,
+    RunStarted,
+    RunUsage,
+    Text,
+    ToolAnswered,
+    ToolCalled,
+    TurnFinished,
+    TurnStarted,
+)
+
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "Conversation",
+    "RunFinishReason",
+    "RunFinished",
+    "RunResult",
+    "RunStarted",
+    "RunUsage",
+    "Text",
+    "ToolAnswered",
+    "ToolCalled",
+    "TurnFinished",
+    "TurnStarted",
+]

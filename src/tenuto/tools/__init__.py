@@ -1,0 +1,19 @@
+"""Tools: typed functions a model may call, and the runtime that calls them."""
+
+from tenuto.tools.loader import load_tools
+from tenuto.tools.registry import ToolRegistry
+from tenuto.tools.runtime import ToolOutcome, ToolRuntime
+from tenuto.tools.schema import Copied, Example, Tool, tool
+from tenuto.tools.threads import WorkerThreads
+
+__all__ = [
+    "Copied",
+    "Example",
+    "Tool",
+    "ToolOutcome",
+    "ToolRegistry",
+    "ToolRuntime",
+    "WorkerThreads",
+    "load_tools",
+    "tool",
+]

@@ -1,0 +1,27 @@
+"""Tools that come with Tenuto: weather, calculator, clock and local search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenuto.clock import Clock
+from tenuto.tools.builtin.calculator import calculator_tool
+from tenuto.tools.builtin.clock import clock_tool
+from tenuto.tools.builtin.search import search_tool
+from tenuto.tools.builtin.weather import HttpWeather, WeatherSource, weather_tool
+from tenuto.tools.schema import Tool
+
+__all__ = ["builtin_tools", "calculator_tool", "clock_tool", "search_tool", "weather_tool"]
+
+
+def builtin_tools(clock: Clock, *, search_root: Path | None = None, weather_url: str | None = None) -> list[Tool]:
+    """The built-in tools.
+
+    Args:
+        clock: today's date and time.
+        search_root: directory that `search` looks through; without one there is no search tool.
+        weather_url: template of a real weather service's address; without one the weather is simulated.
+    """
+    source: WeatherSource | None = HttpWeather(weather_url) if weather_url else None
+    tools = [weather_tool(clock, source), calculator_tool(), clock_tool(clock)]
+    return [*tools, search_tool(search_root)] if search_root is not None else tools
