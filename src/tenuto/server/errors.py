@@ -44,6 +44,8 @@ _KINDS: tuple[tuple[type[TenutoError], int, str, str | None], ...] = (
     (EngineClosed, 503, "server_error", None),
 )
 
+STOPPING = EngineClosed("the server is stopping")
+
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 408: "body_timeout", 413: "body_too_large"}
 
 

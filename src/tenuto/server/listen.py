@@ -34,6 +34,7 @@ class WebServer:
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app,
+            lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,

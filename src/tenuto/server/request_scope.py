@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.ids import IdSource
-from tenuto.server.errors import error_response, log_if_unexpected
+from tenuto.server.errors import STOPPING, error_response, log_disconnect, log_if_unexpected
 from tenuto.server.limits import ServerLimits
 
 
@@ -35,6 +38,13 @@ class RequestScope:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:  # while its body was read
+            log_disconnect(request_id)
+        except asyncio.CancelledError:
+            # Only the end of a drain cancels a request, and this is the request's outermost frame.
+            if started:
+                raise
+            await error_response(STOPPING, self._limits)(scope, receive, send_with_id)
         except Exception as error:
             log_if_unexpected(error, request_id)
             if started:

@@ -21,7 +21,7 @@ from tenuto.protocol.chat import (
     ToolCallStarted,
 )
 from tenuto.server.disconnect import ClientGone, until_disconnect
-from tenuto.server.errors import log_disconnect, log_if_unexpected, status_and_body
+from tenuto.server.errors import STOPPING, log_disconnect, log_if_unexpected, status_and_body
 from tenuto.server.limits import ServerLimits
 from tenuto.server.replies import usage_reply
 
@@ -124,16 +124,24 @@ class EventStream(StreamingResponse):
         self._chunks = chunks
         self._request_id = request_id
         self._limits = limits
+        self._opened = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await until_disconnect(receive, self._send(send), self._limits.cancel_deadline_s)
         except ClientGone:
             log_disconnect(self._request_id)
+        except asyncio.CancelledError:
+            if not self._opened:
+                raise
+            # The server stops and will not wait any longer: even this stream ends as streams end.
+            last = sse_event(status_and_body(STOPPING)[1]) + DONE
+            await self._put(send, {"type": "http.response.body", "body": last, "more_body": False})
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._chunks) as chunks:
             first = await anext(chunks)
+            self._opened = True
             await self._put(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._put(send, {"type": "http.response.body", "body": first, "more_body": True})
             async for chunk in chunks:

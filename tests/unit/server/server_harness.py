@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,3 +95,10 @@ def live(script: Script, limits: ServerLimits = ServerLimits()) -> Iterator[Live
         loops[0].call_soon_threadsafe(server.stop)
         thread.join(20)
         assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.005)

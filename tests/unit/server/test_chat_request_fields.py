@@ -244,7 +244,7 @@ def test_values_out_of_range_are_refused(name: str, value: Any):
 
 
 def test_model_and_messages_are_required():
-    model, app = build([])
+    _, app = build([])
     for body, param in [
         ({"messages": [ASK]}, "model"),
         ({"model": "smol"}, "messages"),

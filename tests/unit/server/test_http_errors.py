@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from server_harness import CHAT, app_over, build, call, chat
+from structlog.testing import capture_logs
 
 from tenuto.errors import (
     CapacityError,
@@ -67,13 +68,15 @@ def test_typed_errors_have_their_status(error: TenutoError, status: int, code: s
     assert response.headers.get("retry-after") == ("1" if status == 429 else None)
 
 
-def test_errors_that_are_not_for_clients_are_500_and_logged(capsys: pytest.CaptureFixture[str]):
+def test_errors_that_are_not_for_clients_are_500_and_logged():
     _, app = build([ModelFileError("/secret/path is broken")])
-    response = chat(app)
+    with capture_logs() as logs:
+        response = chat(app)
     assert response.status_code == 500
     assert "secret" not in response.text
     assert error_of(response)["code"] == "internal_error"
-    assert "ModelFileError" in capsys.readouterr().out
+    assert [entry["error"] for entry in logs] == ["ModelFileError"]
+    assert logs[0]["request_id"] == response.headers["x-request-id"]
 
 
 def test_unknown_model_and_paths():
