@@ -39,7 +39,7 @@ class RunResult:
     duration_s: float = 0.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Agent:
     """Runs questions through a model that may call tools. Any number of runs at once.
 
@@ -62,6 +62,7 @@ class Agent:
     parallel_tool_calls: bool = True
     max_repeats: int = 3  # equal calls with equal results, in as many turns, that end a run
     max_result_chars: int = 16_000  # longer tool results are cut
+    examples: bool = True  # show the model the worked examples of the tools
     hold: bool = True
     clock: Clock = field(default_factory=RealClock)
     ids: IdSource = field(default_factory=IdSource)
@@ -74,7 +75,7 @@ class Agent:
         if self.deadline_s is not None and self.deadline_s <= 0:
             raise InvalidRequest(f"deadline_s must be above 0, got {self.deadline_s}", "deadline_s")
         self._registry = self.tools if isinstance(self.tools, ToolRegistry) else ToolRegistry(self.tools)
-        self._examples = example_messages(self._registry)
+        self._examples = example_messages(self._registry) if self.examples else ()
         self._runtime = ToolRuntime(
             self._registry,
             self.clock,

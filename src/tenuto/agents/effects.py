@@ -57,24 +57,26 @@ class Effects:
 
     async def _call_model(self, step: CallModel, state: AgentState) -> AsyncIterator[Outcome]:
         request = msgspec.structs.replace(self.request, messages=state.messages, tool_choice=step.tool_choice)
+        finished: ReplyFinished | None = None
         try:
             async with closing(self.model.stream(request)) as events:
-                while True:
-                    match await self._next(events):
+                # To the very end, also past the last event: leaving a stream early cancels its turn.
+                while (event := await self._next(events)) is not None:
+                    match event:
                         case TextDelta(text=text):
                             yield Text(turn=step.turn, text=text)
                         case ToolCallFinished(call=call):
                             yield ToolCalled(turn=step.turn, id=call.id, name=call.name, arguments=call.arguments)
-                        case ReplyFinished(reason=reason, message=message, usage=usage):
-                            yield Replied(turn=step.turn, reason=reason, message=message, usage=usage)
-                            yield TurnFinished(turn=step.turn, reason=reason, usage=usage)
+                        case ReplyFinished():
+                            finished = event
+                        case Failed():
+                            yield event
                             return
-                        case Failed() as late:
-                            yield late
-                            return
-                        case None:
-                            yield Failed(error_code="engine_closed", error="the model's reply broke off")
-                            return
+            if finished is None:
+                yield Failed(error_code="engine_closed", error="the model's reply broke off")
+                return
+            yield Replied(turn=step.turn, reason=finished.reason, message=finished.message, usage=finished.usage)
+            yield TurnFinished(turn=step.turn, reason=finished.reason, usage=finished.usage)
         except TenutoError as error:
             _log.info("the model failed in turn %d", step.turn, exc_info=error)
             yield Failed(error_code=error.code, error=mask_secrets(str(error)) or type(error).__name__)

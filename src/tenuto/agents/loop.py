@@ -45,9 +45,10 @@ async def run_loop(journal: Journal, effects: Effects) -> AsyncIterator[AgentEve
 
     start_s = effects.clock.now()
     while state.finish is None:
-        if effects.deadline_passed() and state.failure is None:
-            await record(Failed(error_code="run_timeout", error=effects.deadline_text))
         step = decide(state)
+        if not isinstance(step, Finish) and effects.deadline_passed():
+            await record(Failed(error_code="run_timeout", error=effects.deadline_text))
+            step = decide(state)
         await record(Intended(step=step))
         if isinstance(step, Finish):
             continue
@@ -68,6 +69,3 @@ async def run_loop(journal: Journal, effects: Effects) -> AsyncIterator[AgentEve
         error=state.finish.error,
         duration_s=effects.clock.now() - start_s,
     )
-
-
-__all__ = ["CallModel", "CallTools", "Finish", "decide", "run_loop"]

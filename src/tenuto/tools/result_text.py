@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import msgspec
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json
 
 from tenuto.errors import ToolError
 
@@ -34,7 +34,7 @@ def result_text(value: Any) -> str:
         return "(the tool returned nothing)"
     if isinstance(value, str):
         return _encodable(value)
-    return _encodable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
+    return json.dumps(json.loads(_json(value)), ensure_ascii=False)  # with spaces, as models write it
 
 
 def error_text(error: BaseException) -> str:
@@ -59,12 +59,12 @@ def capped(text: str, max_chars: int) -> str:
     return f"{text[:max_chars]}\n[cut: the result has {len(text)} characters, only the first {max_chars} are shown]"
 
 
-def _plain(value: Any) -> Any:
+def _json(value: Any) -> bytes:
     try:
         try:
-            return to_jsonable_python(value, bytes_mode="utf8", inf_nan_mode="strings", fallback=_fallback)
+            return to_json(value, bytes_mode="utf8", inf_nan_mode="strings", fallback=_fallback)
         except (PydanticSerializationError, UnicodeDecodeError):  # bytes that are no text
-            return to_jsonable_python(value, bytes_mode="base64", inf_nan_mode="strings", fallback=_fallback)
+            return to_json(value, bytes_mode="base64", inf_nan_mode="strings", fallback=_fallback)
     except Exception as error:
         raise ToolError(f"the tool's result ({type(value).__name__}) cannot be written as JSON: {error}") from error
 

@@ -285,6 +285,44 @@ def test_many_agents_run_at_once_on_one_model():
     run_virtual(main())
 
 
+def test_a_reply_is_read_past_its_last_event_and_one_that_breaks_off_is_an_error():
+    class Breaking(ScriptedModel):
+        ended = 0
+
+        async def stream(self, request):
+            async for event in super().stream(request):
+                if event.__struct_config__.tag != "reply_finished" or self.ended < 2:
+                    yield event
+            self.ended += 1
+
+    model = Breaking([call("weather", city="北京"), call("weather", city="上海"), "晴"])
+    result = asyncio.run(agent(model, [weather]).answer("北京"))
+    assert model.ended == 3
+    assert (result.reason, result.error_code) == ("error", "engine_closed")
+
+
+def test_examples_can_be_left_out():
+    model = ScriptedModel(["好"])
+    asyncio.run(agent(model, [weather], examples=False).answer("你好"))
+    assert model.seen.requests[0].examples == ()
+
+
+def test_an_answer_that_arrives_with_the_deadline_counts():
+    async def main() -> None:
+        clock = VirtualClock()
+        model = ScriptedModel([Reply("好", delay_s=10.0)], clock=clock)
+        run = agent(model, clock=clock, deadline_s=10.5).run("问")
+        events = []
+        async for event in run:
+            events.append(event)
+            if isinstance(event, Text):
+                await clock.sleep(5.0)  # a slow reader
+        assert isinstance(events[-1], RunFinished)
+        assert events[-1].reason == "answer"
+
+    run_virtual(main())
+
+
 def test_a_system_message_in_the_query_replaces_the_instructions():
     model = ScriptedModel(["好"])
     given = [Message(role="system", content="另一个"), Message(role="user", content="你好")]
