@@ -1,5 +1,6 @@
 """Tools: typed functions a model may call, and the runtime that calls them."""
 
+from tenuto.tools.builtin import builtin_tools
 from tenuto.tools.loader import load_tools
 from tenuto.tools.registry import ToolRegistry
 from tenuto.tools.runtime import ToolOutcome, ToolRuntime
@@ -14,6 +15,7 @@ __all__ = [
     "ToolRegistry",
     "ToolRuntime",
     "WorkerThreads",
+    "builtin_tools",
     "load_tools",
     "tool",
 ]
