@@ -1,0 +1,79 @@
+"""`tenuto chat`: a conversation whose KV stays between the questions."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import CancelledError
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from rich.console import Console
+
+from tenuto.agents import Agent, Conversation
+from tenuto.cli import options
+from tenuto.cli.assistant import assistant
+from tenuto.cli.render import Show, ShowText, show_json
+from tenuto.errors import TenutoError
+from tenuto.wiring import open_model
+
+HELP = "Ctrl-C stops an answer, /new starts over, Ctrl-D or /quit leaves."
+
+
+def chat(
+    model: options.Model = None,
+    tools: options.Tools = None,
+    as_json: options.Json = False,
+    precision: options.Precision = None,
+    threads: options.Threads = None,
+) -> None:
+    """Talk with the agent. What it has computed stays between your questions."""
+    config = options.config_from(model, precision, threads)
+    console = Console()
+    # Reading a line blocks, so it keeps the main thread, where Ctrl-C arrives, and the model runs beside it.
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(open_model(config)) as client:
+        agent = assistant(client, config, tools=tools)
+        if not as_json:
+            console.print(f"[dim]{HELP}[/]", highlight=False)
+        _talk(portal, agent, console, show_json if as_json else ShowText(console))
+
+
+def _talk(portal: BlockingPortal, agent: Agent, console: Console, show: Show) -> None:
+    conversation = Conversation(agent)
+
+    async def reply(query: str) -> None:
+        async for event in conversation.run(query):
+            show(event)
+
+    while (query := _next_query(console)) is not None:
+        if query == "/new":
+            portal.call(conversation.close)
+            conversation = Conversation(agent)
+            continue
+        future = portal.start_task_soon(reply, query)
+        try:
+            future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            try:
+                future.result()
+            except CancelledError:
+                console.print("\n[dim]stopped; this question is forgotten[/]")
+        except TenutoError as error:
+            console.print(f"[red]{error}[/]", highlight=False)
+    portal.call(conversation.close)
+
+
+def _next_query(console: Console) -> str | None:
+    """The next line that says something; None at the end."""
+    is_terminal = sys.stdin.isatty()
+    while True:
+        try:
+            line = input("you> " if is_terminal else "").strip()
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            console.print(f"\n[dim]{HELP}[/]", highlight=False)
+            continue
+        if line in ("/quit", "/exit"):
+            return None
+        if line:
+            return line

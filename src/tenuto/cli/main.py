@@ -1,0 +1,55 @@
+"""`tenuto`: the commands, and how their failures look to a person or a script."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+import tenuto
+from tenuto.cli.chat import chat
+from tenuto.cli.demo import demo
+from tenuto.cli.models import models
+from tenuto.cli.run import run
+from tenuto.cli.serve import serve
+from tenuto.errors import TenutoError
+
+INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
+
+app = typer.Typer(
+    name="tenuto",
+    help="An inference system for agents: it holds each agent's KV cache across its tool calls.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, chat, demo, serve, models):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tenuto {tenuto.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None: ...
+
+
+def main() -> None:
+    """Entry point. Exit status: 0 done, 1 the run failed, 2 wrong usage, 130 interrupted."""
+    try:
+        app()
+    except TenutoError as error:
+        typer.echo(f"tenuto: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (e.g. `head`) has what it wanted. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

