@@ -51,7 +51,7 @@ def resolve_max_tokens(num_prompt: int, max_tokens: int | None, config: EngineCo
     wanted = 1 if max_tokens is None else max_tokens
     total = num_prompt + wanted
     if total > config.max_model_tokens:
-        raise ContextLengthError(total, config.max_model_tokens, f"{num_prompt} known and {wanted} new tokens:")
+        raise ContextLengthError(total, config.max_model_tokens, f"continuing {num_prompt} tokens by {wanted}")
     if total - 1 > config.pool_tokens:
         raise NeverFits(
             f"{num_prompt} known and {wanted} new tokens need {total - 1} KV slots, but the pool has "

@@ -1,0 +1,147 @@
+import pytest
+
+from tenuto.engine.kv_cache import BlockTable, KVCache
+from tenuto.engine.radix_tree import Namespace
+from tenuto.ids import TokenId
+
+TOKENS = [TokenId(t) for t in range(100, 140)]
+
+
+def compute(cache: KVCache, table: BlockTable, tokens: list[TokenId]) -> None:
+    cache.prepare_write(table, len(tokens))
+    cache.commit(table, len(tokens) - table.num_computed, tokens)
+
+
+@pytest.mark.parametrize(("num_tokens", "num_matched"), [(31, 16), (32, 16), (33, 32), (16, 0), (17, 16)])
+def test_match_leaves_at_least_one_token_to_compute(num_tokens: int, num_matched: int) -> None:
+    """B21: a prompt whose length is a multiple of the block size and that is fully cached."""
+    cache = KVCache(8, 16)
+    first = BlockTable(Namespace())
+    compute(cache, first, TOKENS[:33])
+    second = BlockTable(Namespace())
+    assert cache.match(second, TOKENS[:num_tokens]) == num_matched
+    assert second.blocks == first.blocks[: num_matched // 16]
+    cache.check_invariants([first, second])
+
+
+def test_full_blocks_are_published_partial_ones_never() -> None:
+    cache = KVCache(8, 4)
+    table = BlockTable(Namespace())
+    compute(cache, table, TOKENS[:7])
+    assert len(table.path) == 1
+    cache.release(table)
+    assert (cache.num_cached, cache.num_owned, len(cache.free_blocks())) == (1, 0, 7)
+    cache.check_invariants([table])
+
+
+def test_equal_blocks_are_deduplicated() -> None:
+    cache = KVCache(8, 4)
+    one, two = BlockTable(Namespace()), BlockTable(Namespace())
+    cache.prepare_write(one, 8)
+    cache.prepare_write(two, 8)
+    cache.commit(one, 8, TOKENS)
+    assert cache.num_owned == 4
+    cache.commit(two, 8, TOKENS)
+    assert two.blocks == one.blocks
+    assert cache.num_owned == 2
+    cache.check_invariants([one, two])
+
+
+def test_fork_shares_and_the_first_writer_copies() -> None:
+    cache = KVCache(8, 4)
+    parent = BlockTable(Namespace())
+    compute(cache, parent, TOKENS[:6])
+    child = cache.fork(parent)
+    assert child.blocks == parent.blocks
+    assert cache.count_shared(child) == 2
+    assert cache.missing_blocks(child, 7) == 1
+    copy = cache.prepare_write(child, 7)
+    assert copy is not None
+    assert (copy.source, copy.target) == (parent.blocks[1], child.blocks[1])
+    assert copy.target != copy.source
+    cache.begin_step()
+    cache.check_invariants([parent, child])
+    cache.end_step()
+    assert cache.prepare_write(parent, 7) is None, "the parent is the only holder left"
+    cache.check_invariants([parent, child])
+
+
+def test_a_copy_source_is_no_target_before_the_copy_is_made() -> None:
+    cache = KVCache(3, 4, prefix_cache=False)
+    parent = BlockTable(Namespace())
+    compute(cache, parent, TOKENS[:2])
+    child = cache.fork(parent)
+    copy = cache.prepare_write(child, 3)
+    assert copy is not None
+    cache.release(parent)
+    assert copy.source not in cache.free_blocks()
+    cache.begin_step()
+    cache.end_step()
+    assert copy.source in cache.free_blocks()
+
+
+def test_truncating_into_a_published_block_copies_before_writing() -> None:
+    cache = KVCache(8, 4)
+    table = BlockTable(Namespace())
+    compute(cache, table, TOKENS[:8])
+    published = table.blocks[1]
+    cache.truncate(table, 6)
+    copy = cache.prepare_write(table, 8)
+    assert copy is not None and copy.source == published
+    other = TOKENS[:6] + [TokenId(1), TokenId(2)]
+    cache.commit(table, 2, other)
+    cache.begin_step()
+    cache.end_step()
+    again = BlockTable(Namespace())
+    assert cache.match(again, [*TOKENS[:8], TokenId(0)]) == 8
+    assert again.blocks[1] == published
+    cache.check_invariants([table, again])
+
+
+def test_recycled_blocks_lose_their_key() -> None:
+    """B22."""
+    cache = KVCache(2, 4)
+    table = BlockTable(Namespace())
+    compute(cache, table, TOKENS[:8])
+    cache.release(table)
+    assert cache.num_cached == 2
+    other = BlockTable(Namespace())
+    compute(cache, other, TOKENS[20:28])
+    assert cache.num_evictions == 2
+    cache.release(other)
+    again = BlockTable(Namespace())
+    assert cache.match(again, TOKENS[:9]) == 0
+    cache.check_invariants([table, other, again])
+
+
+def test_the_end_of_a_sequence_is_evicted_before_its_beginning() -> None:
+    cache = KVCache(3, 4)
+    table = BlockTable(Namespace())
+    compute(cache, table, TOKENS[:12])
+    cache.release(table)
+    other = BlockTable(Namespace())
+    compute(cache, other, TOKENS[20:23])
+    again = BlockTable(Namespace())
+    assert cache.match(again, TOKENS[:13]) == 8
+
+
+def test_a_longer_match_replaces_the_partial_block() -> None:
+    cache = KVCache(8, 4)
+    short = BlockTable(Namespace())
+    compute(cache, short, TOKENS[:6])
+    long = BlockTable(Namespace())
+    compute(cache, long, TOKENS[:12])
+    assert cache.match(short, TOKENS[:13]) == 6
+    assert short.blocks == long.blocks
+    cache.check_invariants([short, long])
+
+
+def test_without_prefix_cache_nothing_is_kept() -> None:
+    cache = KVCache(4, 4, prefix_cache=False)
+    table = BlockTable(Namespace())
+    compute(cache, table, TOKENS[:8])
+    other = BlockTable(Namespace())
+    assert cache.match(other, TOKENS[:9]) == 0
+    cache.release(table)
+    assert len(cache.free_blocks()) == 4
+    cache.check_invariants([table, other])
