@@ -24,6 +24,7 @@ class ModelExecutor:
         self._block_size = decoder.device.block_size
         self._kv = decoder.allocate_kv(num_blocks)
 
+    @torch.inference_mode()
     def execute(self, batch: Batch) -> Output:
         """Copies first, then one forward over all slices, then one id for each slice that samples."""
         if batch.copies:
