@@ -1,4 +1,4 @@
-"""The embedded model's tokenizer metadata, read with the gguf package: an independent witness for our own reader."""
+"""The embedded model's tokenizer, read once for all tests of a process."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 
-import gguf
-
-from tenuto.checkpoint.tokenizer_files import GGUFTokenizer, TokenizerFiles
+from tenuto.checkpoint import TokenizerFiles, open_checkpoint
 from tenuto.text.tokenizer import Tokenizer
 
 
@@ -20,22 +18,7 @@ def embedded_path() -> Path:
 
 @lru_cache(maxsize=1)
 def embedded_files() -> TokenizerFiles:
-    fields = gguf.GGUFReader(embedded_path()).fields
-    read = {name.removeprefix("tokenizer."): fields[name].contents() for name in fields if "tokenizer." in name}
-    return TokenizerFiles(
-        json_path=None,
-        gguf=GGUFTokenizer(
-            kind=read["ggml.model"],
-            pre=read["ggml.pre"],
-            tokens=read["ggml.tokens"],
-            token_types=read["ggml.token_type"],
-            merges=read["ggml.merges"],
-        ),
-        bos_id=read["ggml.bos_token_id"],
-        eos_ids=(read["ggml.eos_token_id"],),
-        add_bos=read["ggml.add_bos_token"],
-        chat_template=read["chat_template"],
-    )
+    return open_checkpoint(embedded_path()).tokenizer
 
 
 @lru_cache(maxsize=1)

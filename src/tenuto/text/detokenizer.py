@@ -13,7 +13,7 @@ class Detokenizer:
 
     At most 3 bytes, the beginning of a character, are held back, so the cost of an id does not depend on how many
     came before. An invalid byte sequence becomes one U+FFFD for each maximal part (Unicode 3.9, "substitution of
-    maximal subparts"), as soon as it is known to be invalid; so does a character that is cut off by the end.
+    maximal subparts"); so does a character that is cut off by the end.
 
     Args:
         skip_control: leave out control tokens; False shows them, for logs.

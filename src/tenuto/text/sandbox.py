@@ -156,7 +156,6 @@ _FILTERS = (
     *("selectattr", "sort", "string", "title", "trim", "unique", "upper"),
 )
 _PADDING_METHODS = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
-_FORMAT_METHODS = frozenset({"format", "format_map"})
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -191,13 +190,15 @@ class _Environment(ImmutableSandboxedEnvironment):
             budget.size(_length(left) + _length(right))
         return super().call_binop(context, operator, left, right)
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Where the sandbox would hand out a safe `str.format`, hand out none: a width in it can fill the memory."""
+        return None if super().wrap_str_format(value) is None else _no_format
+
     def call(self, context: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
         budget = _budget.get()
         budget.step()
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         if isinstance(owner, str):
-            if name in _FORMAT_METHODS:
-                raise _OverLimit(f"{name} is not allowed in templates; use ~")
             if name in _PADDING_METHODS:
                 widths = [abs(a) for a in args if isinstance(a, int)]
                 budget.size((max(widths, default=8) + 1) * (len(owner) + 1 if name == "expandtabs" else 1))
@@ -243,6 +244,10 @@ def _environment() -> _Environment:
         "raise_exception": _raise_exception,
     }
     return environment
+
+
+def _no_format(*args: Any, **kwargs: Any) -> str:
+    raise _OverLimit("str.format is not allowed in templates; use ~")
 
 
 def _width(width: Any) -> int:

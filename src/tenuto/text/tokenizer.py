@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tenuto.checkpoint.tokenizer_files import TokenizerFiles
+from tenuto.checkpoint import TokenizerFiles
 from tenuto.errors import InvalidRequest, ModelFileError
 from tenuto.ids import TokenId
 from tenuto.text import vocabulary as vocabularies

@@ -15,7 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, models
 
-from tenuto.checkpoint.tokenizer_files import GGUFTokenizer
+from tenuto.checkpoint import GGUFTokenizer
 from tenuto.errors import ModelFileError, UnsupportedModel
 from tenuto.text.pretokenizers import splitting
 

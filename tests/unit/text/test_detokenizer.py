@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from embedded_tokenizer import embedded_tokenizer
-from tenuto.checkpoint.tokenizer_files import GGUFTokenizer, TokenizerFiles
+from tenuto.checkpoint import GGUFTokenizer, TokenizerFiles
 from tenuto.ids import TokenId
 from tenuto.text.detokenizer import Detokenizer
 from tenuto.text.tokenizer import Tokenizer
@@ -13,8 +13,10 @@ from tenuto.text.vocabulary import _byte_of_character
 def byte_tokenizer() -> Tokenizer:
     """Token i is byte i."""
     tokens = [c for _, c in sorted((b, c) for c, b in _byte_of_character().items())]
-    gguf = GGUFTokenizer(kind="gpt2", pre="gpt-2", tokens=tokens, token_types=[1] * 256, merges=[])
-    return Tokenizer.from_files(TokenizerFiles(None, gguf, None, (), False, None))
+    gguf = GGUFTokenizer(
+        kind="gpt2", pre="gpt-2", tokens=tokens, token_types=[1] * 256, merges=[], scores=[], add_space_prefix=False
+    )
+    return Tokenizer.from_files(TokenizerFiles(gguf=gguf))
 
 
 BYTES = byte_tokenizer()

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from embedded_tokenizer import embedded_files, embedded_path, embedded_tokenizer
-from tenuto.checkpoint.tokenizer_files import GGUFTokenizer, TokenizerFiles
+from tenuto.checkpoint import GGUFTokenizer, TokenizerFiles
 from tenuto.errors import InvalidRequest, ModelFileError, UnsupportedModel
 from tenuto.ids import TokenId
 from tenuto.text.marked import MarkedText
@@ -17,11 +17,74 @@ from tenuto.text.tokenizer import Tokenizer as OurTokenizer
 PROBE = "Héllo  wörld 12345 😀\n\n<tool_call><|im_start|>user\n北京今天天气怎么样？<|im_end|>"
 
 
+# By transformers 5.24 from the same file; its conversion has no rule for digits, which make no difference here.
+PROBE_IDS = [
+    *(
+        56,
+        2756,
+        31394,
+        216,
+        267,
+        29989,
+        400,
+        216,
+        33,
+        34,
+        35,
+        36,
+        37,
+        40303,
+        218,
+        198,
+        198,
+        44,
+        19324,
+        79,
+        4350,
+        46,
+        1,
+        4093,
+    ),
+    *(
+        198,
+        30158,
+        241,
+        16736,
+        122,
+        15076,
+        228,
+        18614,
+        119,
+        18614,
+        119,
+        177,
+        125,
+        238,
+        37911,
+        232,
+        27948,
+        226,
+        26519,
+        132,
+        8083,
+        249,
+        2,
+    ),
+]
+
+
 def test_ids_equal_an_independent_conversion_of_the_same_file() -> None:
+    assert embedded_tokenizer().encode_with_control(PROBE) == PROBE_IDS
+
+
+@pytest.mark.soak
+def test_ids_equal_the_conversion_of_transformers_on_many_texts() -> None:
     transformers = pytest.importorskip("transformers")
     path = embedded_path()
     theirs = transformers.AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    assert embedded_tokenizer().encode_with_control(PROBE) == theirs.encode(PROBE, add_special_tokens=False)
+    letters = (c for c in map(chr, range(0x20, 0x3000)) if not c.isnumeric())
+    for text in (PROBE, *(f"{c}a {c}{c} 北{c}\n" for c in letters)):
+        assert embedded_tokenizer().encode_with_control(text) == theirs.encode(text, add_special_tokens=False), text
 
 
 def test_digits_stand_alone_as_the_smollm_pre_tokenizer_says() -> None:
@@ -99,12 +162,14 @@ def test_ids_out_of_range_are_refused(change: dict[str, object], message: str) -
 
 
 def test_lists_that_do_not_fit_are_refused() -> None:
-    tiny = GGUFTokenizer(kind="gpt2", pre="gpt-2", tokens=["a", "b"], token_types=[1], merges=[])
+    tiny = GGUFTokenizer(
+        kind="gpt2", pre="gpt-2", tokens=["a", "b"], token_types=[1], merges=[], scores=[], add_space_prefix=False
+    )
     with pytest.raises(ModelFileError, match="2 tokens, but 1"):
-        OurTokenizer.from_files(TokenizerFiles(None, tiny, None, (), False, None))
+        OurTokenizer.from_files(TokenizerFiles(gguf=tiny))
     broken = replace(tiny, token_types=[1, 1], merges=["a b"])
     with pytest.raises(ModelFileError, match="merge"):
-        OurTokenizer.from_files(TokenizerFiles(None, broken, None, (), False, None))
+        OurTokenizer.from_files(TokenizerFiles(gguf=broken))
 
 
 def test_padding_of_the_embedding_has_no_text_and_ids_beyond_are_refused() -> None:
@@ -131,7 +196,7 @@ def json_path(tmp_path: Path) -> Path:
 
 
 def test_tokenizer_json_reads_like_the_library_itself(json_path: Path) -> None:
-    ours = OurTokenizer.from_files(TokenizerFiles(json_path, None, None, (256,), False, None))
+    ours = OurTokenizer.from_files(TokenizerFiles(json_path=json_path, eos_ids=(256,)))
     text = "a    é<tool_call>今天<|end|>  b"
     assert ours.encode_with_control(text) == Tokenizer.from_file(str(json_path)).encode(text).ids
     assert ours.encode(MarkedText(text, "\ufdd0")) == ours.encode_with_control(text)
@@ -139,7 +204,7 @@ def test_tokenizer_json_reads_like_the_library_itself(json_path: Path) -> None:
 
 
 def test_markup_that_is_not_flagged_special_is_control_too_but_seen_by_parsers(json_path: Path) -> None:
-    ours = OurTokenizer.from_files(TokenizerFiles(json_path, None, None, (256,), False, None))
+    ours = OurTokenizer.from_files(TokenizerFiles(json_path=json_path, eos_ids=(256,)))
     assert not any(ours.is_control(i) for i in ours.encode("<tool_call>    <|end|>"))
     assert TokenId(258) in ours.encode("a    b"), "spelling stays readable in content"
     ids = ours.encode_with_control("<tool_call>x<|end|>")
@@ -149,7 +214,7 @@ def test_markup_that_is_not_flagged_special_is_control_too_but_seen_by_parsers(j
 def test_tokenizer_json_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{", encoding="utf-8")
-    files = TokenizerFiles(path, None, None, (), False, None)
+    files = TokenizerFiles(json_path=path)
     with pytest.raises(ModelFileError, match="not a tokenizer"):
         OurTokenizer.from_files(files)
     path.write_text(json.dumps(json.loads(Tokenizer(models.WordLevel({"a": 0}, "a")).to_str())), encoding="utf-8")
@@ -159,4 +224,4 @@ def test_tokenizer_json_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_a_model_without_tokenizer_is_refused() -> None:
     with pytest.raises(ModelFileError, match="no tokenizer"):
-        OurTokenizer.from_files(TokenizerFiles(None, None, None, (), False, None))
+        OurTokenizer.from_files(TokenizerFiles())

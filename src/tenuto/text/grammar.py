@@ -1,0 +1,136 @@
+"""Grammars compiled against a vocabulary, by llguidance."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from tenuto.errors import GrammarError
+from tenuto.ids import TokenId
+from tenuto.protocol.grammar import GrammarSpec, TokenMask
+from tenuto.text.hermes_parser import CLOSE, OPEN
+from tenuto.text.marked import ControlMarker, MarkedText, choose_mark
+from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tool_grammar import COMPACT
+
+_MAX_SOURCE_CHARS = 2_000_000
+_MAX_NESTING = 100  # of brackets in a JSON Schema
+
+
+class _VocabularyForLibrary:
+    """The vocabulary in the shape that llguidance asks for. Calls of it tokenise what a grammar forces."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        ids = [TokenId(i) for i in range(tokenizer.vocab_size)]
+        eos = sorted(tokenizer.eos_ids)
+        self._tokenizer = tokenizer
+        # Call tags that are tokens of their own are what a model expects; other control strings are content here.
+        self._marker = ControlMarker(c for c in tokenizer.control if c not in (OPEN, CLOSE))
+        self.eos_token_id = eos[0]
+        self.bos_token_id = tokenizer.bos_id
+        self.tokens = [tokenizer.text_bytes(i) for i in ids]
+        self.special_token_ids = [i for i in ids if not tokenizer.token_bytes(i)]
+
+    def __call__(self, text: bytes | str) -> list[TokenId]:
+        # As bytes the library asks only for what is whole characters; the rest it tokenises greedily itself.
+        decoded = text.decode("utf-8") if isinstance(text, bytes) else text
+        mark = choose_mark([decoded])
+        return self._tokenizer.encode(MarkedText(self._marker.mark(decoded, mark), mark))
+
+
+class LLGuidanceCompiler:
+    """Implements `protocol.GrammarCompiler` for one vocabulary.
+
+    Args:
+        tokenizer: must have an end-of-sequence id.
+
+    Raises:
+        GrammarError: the vocabulary has none, so that no grammar could end.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        if not tokenizer.eos_ids:
+            raise GrammarError("the tokenizer names no end-of-sequence id; grammars need one to end with")
+        self._num_words = (tokenizer.vocab_size + 31) // 32
+        self._tokenizer = LLTokenizer(
+            TokenizerWrapper(_VocabularyForLibrary(tokenizer)),
+            n_vocab=tokenizer.vocab_size,
+            eos_token=sorted(tokenizer.eos_ids),
+        )
+        # The library's defaults, except for the grammar's size, which a long conversation to copy from exceeds.
+        self._limits = LLParserLimits(max_grammar_size=2_000_000)
+
+    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
+        """A fresh matcher. Raises GrammarError with the library's own reason, which says where and why."""
+        if len(spec.source) > _MAX_SOURCE_CHARS:
+            raise GrammarError(f"the grammar has {len(spec.source)} characters, more than {_MAX_SOURCE_CHARS}")
+        matcher = LLMatcher(self._tokenizer, _library_grammar(spec), log_level=0, limits=self._limits)
+        if matcher.is_error():
+            raise GrammarError(f"the grammar cannot be compiled: {_reason(matcher)}")
+        return CompiledGrammar(matcher, self._num_words)
+
+
+class CompiledGrammar:
+    """Implements `protocol.TokenGrammar`. Not thread-safe."""
+
+    def __init__(self, matcher: LLMatcher, num_words: int) -> None:
+        self._matcher = matcher
+        self._num_words = num_words
+
+    def mask(self) -> TokenMask:
+        """The tokens allowed next; at the end only end-of-sequence ids.
+
+        Raises:
+            GrammarError: following the grammar costs more than the library's limits allow.
+        """
+        mask = np.zeros(self._num_words, dtype=np.uint32)
+        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        self._check()
+        return mask
+
+    def accept(self, token: TokenId) -> bool:
+        accepted = self._matcher.try_consume_tokens([token]) == 1
+        self._check()
+        return accepted
+
+    def forced(self) -> tuple[TokenId, ...]:
+        ids = tuple(map(TokenId, self._matcher.compute_ff_tokens()))
+        self._check()
+        return ids
+
+    def rollback(self, num_tokens: int) -> None:
+        if num_tokens and not self._matcher.rollback(num_tokens):
+            raise AssertionError(f"cannot undo {num_tokens} tokens: {_reason(self._matcher)}")
+
+    def fork(self) -> CompiledGrammar:
+        return CompiledGrammar(self._matcher.deep_copy(), self._num_words)
+
+    @property
+    def finished(self) -> bool:
+        return bool(self._matcher.is_stopped())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise GrammarError(f"the grammar cannot be followed: {_reason(self._matcher)}")
+
+
+def _reason(matcher: LLMatcher) -> str:
+    """The library's message without its dump of the grammar."""
+    return str(matcher.get_error()).split("\n\n")[0].strip()[:500]
+
+
+def _library_grammar(spec: GrammarSpec) -> str:
+    if spec.kind == "lark":
+        return str(LLMatcher.grammar_from_lark(spec.source))
+    if spec.kind == "regex":
+        return str(LLMatcher.grammar_from_regex(spec.source))
+    try:
+        schema: Any = json.loads(spec.source)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the JSON Schema is not JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise GrammarError("a JSON Schema must be an object")
+    return str(LLMatcher.grammar_from_json_schema(schema, overrides=COMPACT))

@@ -1,0 +1,229 @@
+"""The grammar of the declared tools' calls, as Lark text for llguidance.
+
+White space is fixed to the call format's own separators, so that nearly all of a call but its values is forced.
+JSON Schema is llguidance's to enforce; only where a string must be copied from the conversation, which JSON Schema
+cannot say, objects, arrays and unions on the way to it are spelled out here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from llguidance import LLMatcher, LLParserLimits
+
+from tenuto.errors import GrammarError
+from tenuto.protocol.messages import COPIED, ToolSpec
+from tenuto.text import copied
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+ITEM_SEPARATOR, KEY_SEPARATOR = ", ", ": "
+COMPACT: JsonCompileOptions = {
+    "whitespace_flexible": False,
+    "item_separator": ITEM_SEPARATOR,
+    "key_separator": KEY_SEPARATOR,
+}
+
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment", COPIED})
+_MAX_DEPTH = 40
+
+
+def literal(text: str) -> str:
+    """A Lark string that matches the text."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def key_text(key: str) -> str:
+    return json.dumps(key, ensure_ascii=False) + KEY_SEPARATOR
+
+
+class ToolGrammar:
+    """Collects the rules for the calls of some tools.
+
+    Args:
+        copied_from: the texts that copied strings may come from.
+    """
+
+    def __init__(self, copied_from: Sequence[str]) -> None:
+        self._copied_from = copied_from
+        self._can_copy = copied.has_copy(copied_from)
+        self._rules: list[str] = []
+        self._uses_copies = False
+
+    def text(self) -> str:
+        """All rules added so far."""
+        terminals = [copied.terminal("COPY", self._copied_from)] if self._uses_copies else []
+        return "\n".join([*self._rules, *terminals])
+
+    def add_tool(self, index: int, tool: ToolSpec) -> str | None:
+        """Adds the rules of a tool's arguments; returns the rule's name, None if nothing can be copied into them.
+
+        Raises:
+            GrammarError: the schema says something that no grammar can hold.
+        """
+        schema = tool.parameters or {"type": "object", "properties": {}}
+        try:
+            return _Arguments(self, f"t{index}", schema).add()
+        except GrammarError as error:
+            raise GrammarError(f"tool {tool.name!r}: {error}") from error
+
+    def rule(self, name: str, body: str) -> str:
+        self._rules.append(f"{name}: {body}")
+        return name
+
+    def copy(self) -> str | None:
+        """The terminal of a copied string's content; None if there is nothing to copy."""
+        self._uses_copies = self._uses_copies or self._can_copy
+        return "COPY" if self._can_copy else None
+
+
+class _Arguments:
+    """The rules of one tool's arguments. A body of None means: nothing can fill this value."""
+
+    def __init__(self, grammar: ToolGrammar, prefix: str, schema: Mapping[str, Any]) -> None:
+        self._grammar = grammar
+        self._prefix = prefix
+        self._schema = schema
+        self._definitions = {k: schema[k] for k in ("$defs", "definitions") if k in schema}
+        self._num_rules = 0
+
+    def add(self) -> str | None:
+        body = self._value(self._schema, "the parameters", 0)
+        return None if body is None else self._grammar.rule(self._prefix, body)
+
+    def _rule(self, body: str) -> str:
+        self._num_rules += 1
+        return self._grammar.rule(f"{self._prefix}_{self._num_rules}", body)
+
+    def _value(self, schema: Any, path: str, depth: int) -> str | None:
+        if depth > _MAX_DEPTH:
+            raise GrammarError(f"{path} is nested more than {_MAX_DEPTH} deep, or contains itself")
+        if not self._has_copies(schema, frozenset()):
+            return self._json(schema, path)
+        if not isinstance(schema, dict):
+            raise GrammarError(f"{path} holds a copied string and must be a schema object, not a list")
+        if schema.get(COPIED) and "enum" not in schema:
+            copy = self._grammar.copy()
+            return None if copy is None else rf'"\"" {copy} "\""'
+        if "$ref" in schema:
+            return self._value(self._resolve(schema["$ref"]), path, depth + 1)
+        self._refuse_others(schema, path)
+        if "anyOf" in schema or "oneOf" in schema:
+            options = schema["anyOf"] if "anyOf" in schema else schema["oneOf"]
+            bodies = [self._value(option, path, depth + 1) for option in options]
+            known = [self._rule(body) for body in bodies if body is not None]
+            return " | ".join(known) if known else None
+        if "properties" in schema:
+            return self._object(schema, path, depth)
+        if "items" in schema:
+            return self._array(schema, path, depth)
+        raise GrammarError(f"{path} holds a copied string, but is no object with properties, array or union")
+
+    def _refuse_others(self, schema: Mapping[str, Any], path: str) -> None:
+        """Around a copied string only the plain shapes are known; silently dropping a condition would be worse."""
+        known = {"type", "properties", "required", "additionalProperties", "items", "minItems", "maxItems"}
+        others = schema.keys() - known - {"anyOf", "oneOf", "$defs", "definitions", "$schema"} - _ANNOTATIONS
+        if others:
+            raise GrammarError(f"{path} holds a copied string and cannot use {', '.join(sorted(others))} as well")
+
+    def _json(self, schema: Any, path: str) -> str:
+        closed = _closed(schema)
+        if isinstance(closed, dict):
+            closed = {**self._closed_definitions(), **closed, "x-guidance": COMPACT}
+        text = json.dumps(closed, ensure_ascii=False)
+        fault = _fault(text)
+        if fault:
+            raise GrammarError(f"{path}: {fault}")
+        return self._rule("%json " + text)
+
+    def _closed_definitions(self) -> dict[str, Any]:
+        return {key: {k: _closed(v) for k, v in group.items()} for key, group in self._definitions.items()}
+
+    def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> str | None:
+        """Properties in declared order; the optional ones may be left out, and no others come in.
+
+        Two chains of rules: before the first property is there, and after it, when a separator stands in front.
+        """
+        required = set(schema.get("required", ()))
+        missing = required - schema["properties"].keys()
+        if missing:
+            raise GrammarError(f"{path} requires {', '.join(sorted(missing))}, which its properties do not declare")
+        first, later = '""', '""'
+        for key, value in reversed(schema["properties"].items()):
+            body = self._value(value, f"{path}.{key}", depth + 1)
+            if body is None:
+                if key in required:
+                    return None
+                continue
+            pair = self._rule(f"{literal(key_text(key))} ({body})")
+            skip_first, skip_later = ("", "") if key in required else (f" | {first}", f" | {later}")
+            first = self._rule(f"{pair} {later}{skip_first}")
+            later = self._rule(f"{literal(ITEM_SEPARATOR)} {pair} {later}{skip_later}")
+        return f'"{{" {first} "}}"'
+
+    def _array(self, schema: Mapping[str, Any], path: str, depth: int) -> str | None:
+        item = self._value(schema["items"], f"{path}[]", depth + 1)
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        if item is None or most == 0:
+            return None if least else '"[" "]"'
+        one = self._rule(item)
+        more = f"{{{max(least - 1, 0)},{'' if most is None else most - 1}}}"
+        filled = f'"[" {one} ({literal(ITEM_SEPARATOR)} {one}){more} "]"'
+        return filled if least else f'{filled} | "[" "]"'
+
+    def _resolve(self, reference: Any) -> Any:
+        """What a local reference (a JSON pointer from the root) points to; None if it points to nothing here."""
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            return None
+        target: Any = self._schema
+        for part in reference.removeprefix("#").split("/")[1:]:
+            target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
+        return target
+
+    def _has_copies(self, schema: Any, visited: frozenset[str]) -> bool:
+        if isinstance(schema, list):
+            return any(self._has_copies(item, visited) for item in schema)
+        if not isinstance(schema, dict):
+            return False
+        if schema.get(COPIED) is True:
+            return True
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference not in visited:
+            if self._has_copies(self._resolve(reference), visited | {reference}):
+                return True
+        inside = {k: v for k, v in schema.items() if k not in ("$defs", "definitions", "default", "examples", "const")}
+        return any(self._has_copies(value, visited) for value in inside.values())
+
+
+@lru_cache(maxsize=256)
+def _fault(schema: str) -> str:
+    """What llguidance has against a JSON Schema, on its own, so that the message can name the place; "" if nothing."""
+    grammar = LLMatcher.grammar_from_json_schema(schema) if schema.startswith("{") else f"start: %json {schema}"
+    is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=LLParserLimits())
+    return str(messages[0]).split("\n\n")[0].strip()[:300] if is_error else ""
+
+
+def _closed(schema: Any) -> Any:
+    """The schema with objects closed to properties they do not declare, unless they say otherwise.
+
+    JSON Schema leaves objects open, which would let a model invent arguments.
+    """
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs", "definitions") and isinstance(value, dict):
+            closed[key] = {name: _closed(inner) for name, inner in value.items()}
+        elif key in ("enum", "const", "default", "examples", "required"):
+            closed[key] = value
+        elif key != COPIED:
+            closed[key] = _closed(value)
+    if isinstance(closed.get("properties"), dict) and not schema.keys() & {"allOf", "anyOf", "oneOf", "$ref"}:
+        closed.setdefault("additionalProperties", False)
+    return closed
