@@ -53,6 +53,11 @@ class Request:
         """Known tokens without KV."""
         return len(self.session.tokens) - self.session.table.num_computed
 
+    @property
+    def num_remaining(self) -> int:
+        """Ids that may still be generated."""
+        return self.max_tokens - self.num_generated
+
     def start(self, now: float) -> None:
         """Enter the steps, for the first time or again, with the KV the session has now."""
         computed = self.session.table.num_computed

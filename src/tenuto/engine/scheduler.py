@@ -14,7 +14,8 @@ from tenuto.engine.request import Request
 from tenuto.engine.session import Session
 from tenuto.ids import SessionId
 
-MAX_HYSTERESIS = 6  # doublings of the slack that a preempted request waits for
+READMIT_SLACK_TOKENS = 64  # growth of each request to make room for before a preempted one comes back
+MAX_DOUBLINGS = 4  # of that, one for each further preemption
 
 
 class Share(NamedTuple):
@@ -127,6 +128,7 @@ class Scheduler:
         request.start(walk.now)
         for other in walk.blocked:
             other.num_bypasses += 1
+            walk.closed = walk.closed or other.num_bypasses >= self._config.max_bypasses
         self._announce(walk, request)
         return Share(request, min(request.num_uncomputed, walk.room, self._config.max_chunk_tokens), copy)
 
@@ -165,11 +167,21 @@ class Scheduler:
             fits = self._make_room(walk, cache.missing_blocks(session.table, len(session.tokens)))
             assert fits, "the best-ranked request does not fit into an empty pool"
             return True
-        # Each preemption doubles the slack, so that two that do not fit together stop displacing each other.
-        slack = (len(self.running) + 1) << min(request.attempt, MAX_HYSTERESIS)
-        if missing + slack <= cache.num_available:
+        wanted = missing + self._slack(request)
+        if wanted <= cache.num_available:
             return True
-        return self._can_make_room(walk, missing + slack) and self._make_room(walk, missing + slack, preempt=False)
+        return self._can_make_room(walk, wanted) and self._make_room(walk, wanted, preempt=False)
+
+    def _slack(self, request: Request) -> int:
+        """Blocks to leave for the growth of all that run, so that admitting one does not preempt it or another soon.
+
+        More for one that was preempted, and twice as much each further time: requests that do not fit together
+        stop displacing each other (B29).
+        """
+        growth = self._config.block_size
+        if request.attempt:
+            growth = max(growth, READMIT_SLACK_TOKENS << min(request.attempt - 1, MAX_DOUBLINGS))
+        return sum(self._cache.blocks_for(min(growth, r.num_remaining)) for r in [*self.running, request])
 
     def _can_make_room(self, walk: _Walk, num_blocks: int) -> bool:
         """Would giving up all idle sessions and lower-ranked waiting ones be enough? Else none is given up."""

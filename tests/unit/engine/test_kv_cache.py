@@ -88,7 +88,7 @@ def test_truncating_into_a_published_block_copies_before_writing() -> None:
     cache.truncate(table, 6)
     copy = cache.prepare_write(table, 8)
     assert copy is not None and copy.source == published
-    other = TOKENS[:6] + [TokenId(1), TokenId(2)]
+    other = [*TOKENS[:6], TokenId(1), TokenId(2)]
     cache.commit(table, 2, other)
     cache.begin_step()
     cache.end_step()
