@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -208,8 +209,9 @@ class ScriptedEngine:
         found.busy = True
         try:
             usage = self._compute(found, ids)
-            async for delta in self._deltas(found, params, usage):
-                yield delta
+            async with aclosing(self._deltas(found, params, usage)) as deltas:
+                async for delta in deltas:
+                    yield delta
         finally:
             found.busy = False
             found.num_computed = max(0, min(found.num_computed, len(found.tokens) - 1))
@@ -217,7 +219,7 @@ class ScriptedEngine:
 
     async def _deltas(
         self, session: _Session, params: GenerateParams, prompt: GenerateUsage
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         start = self._clock.now()
         max_tokens = params.max_tokens
         if max_tokens is None:

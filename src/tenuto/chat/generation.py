@@ -1,0 +1,220 @@
+"""One turn on one engine session: bring the session to the prompt, generate, then keep the turn or take it back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import cast
+
+import anyio
+import msgspec
+
+from tenuto.chat.conversation import Reply, explain_break, splice
+from tenuto.chat.encoder import Encoded
+from tenuto.chat.held import HeldConversation
+from tenuto.chat.turn import Turn
+from tenuto.errors import Cancelled, SessionNotFound, TenutoError
+from tenuto.ids import SessionId, TokenId
+from tenuto.protocol.chat import ChatUsage
+from tenuto.protocol.engine import EngineClient, FinishReason, GenerateUsage, SessionStats, TokenDelta
+from tenuto.protocol.messages import Message
+
+GONE = "session was gone"
+NOT_RESTORED = "session could not be restored after an interrupted turn"
+
+
+async def close_session(engine: EngineClient, session: SessionId) -> None:
+    """Close a session of ours; one that is gone is closed already."""
+    try:
+        await engine.close(session)
+    except SessionNotFound:
+        return
+
+
+class Generation:
+    """What is known of the session is kept in `held` and true at every await, so that a turn can break off anywhere.
+
+    `next` until None (or until enough is known), then `keep`; whatever happened, `end` last.
+
+    Args:
+        encoded: the conversation in ids.
+        cleanup_s: longest wait for the engine in `end`.
+    """
+
+    def __init__(
+        self, engine: EngineClient, held: HeldConversation, turn: Turn, encoded: Encoded, cleanup_s: float
+    ) -> None:
+        self._engine = engine
+        self._held = held
+        self._turn = turn
+        self._encoded = encoded
+        self._cleanup_s = cleanup_s
+        self._stream: AsyncGenerator[TokenDelta, None] | None = None
+        self._is_kept = False
+        self._before: SessionStats | None = None  # asked only where a stop string may break the stream off
+        self._end: tuple[TokenId, ...] = ()  # the id that ended the turn, if it was sampled
+        self._usage: GenerateUsage | None = None
+        self._num_generated = self._num_forced = self._num_steps = 0
+        self.finish: FinishReason | None = None
+        self.reuse_break: str | None = None
+
+    async def next(self) -> tuple[TokenId, ...] | None:
+        """The ids of the next step, without the one that ends the turn; None after the last.
+
+        Raises:
+            Cancelled: the conversation was closed.
+            CapacityError, EngineClosed, SessionBusy, SessionExists: the engine's.
+        """
+        if self.finish is not None:
+            return None
+        delta = await self._begin() if self._stream is None else await anext(self._stream, None)
+        assert delta is not None, "an engine's stream ends with a delta that says why"
+        self._num_generated += len(delta.ids)
+        self._num_forced += delta.num_forced
+        self._num_steps += 1
+        self.finish, self._usage = delta.finish, delta.usage
+        if delta.finish != "stop":
+            return delta.ids
+        self._end = delta.ids[-1:]
+        return delta.ids[:-1]
+
+    async def _begin(self) -> TokenDelta | None:
+        """Start generating; a session that the engine has lost is opened and computed anew, once."""
+        try:
+            return await self._try_begin()
+        except SessionNotFound as error:
+            if self._held.is_closed:
+                raise Cancelled("the conversation was closed while it was generating") from error
+            self._held.lose(GONE)
+        return await self._try_begin()
+
+    async def _try_begin(self) -> TokenDelta | None:
+        held = self._held
+        await self._open()
+        change = splice(held.ids, self._encoded.ids)
+        if change.num_kept < len(held.ids):
+            self._note_break(change.num_kept)
+            held.ids = held.ids[: change.num_kept]
+            await self._engine.truncate(held.session, change.num_kept)
+        if self._turn.stop:
+            self._before = await self._engine.stats(held.session)
+        deltas = self._engine.generate(held.session, change.append, self._turn.params)
+        self._stream = cast("AsyncGenerator[TokenDelta, None]", deltas)
+        return await anext(self._stream, None)
+
+    async def _open(self) -> None:
+        held = self._held
+        if held.is_unsure:
+            await close_session(self._engine, held.session)
+            held.is_unsure = False
+        if held.is_open:
+            return
+        held.is_unsure = True  # should we be cancelled in the middle
+        try:
+            await self._engine.open(held.session, hints=self._turn.params.hints)
+        except TenutoError:
+            held.is_unsure = False  # a call that raises has changed nothing
+            raise
+        held.is_unsure, held.is_open = False, True
+        if held.is_closed:
+            await close_session(self._engine, held.session)
+            raise Cancelled("the conversation was closed while it was generating")
+
+    def _note_break(self, num_kept: int) -> None:
+        """Say why held tokens go. A last turn that ended with another id than the template's needs no word: that id
+        has no KV yet."""
+        held = self._held
+        dropped = held.ids[num_kept:]
+        if len(dropped) == 1 and dropped[0] in self._turn.params.stop_ids:
+            return
+        if held.lost is None and held.conversation is not None:
+            held.lost = explain_break(held.conversation, self._encoded.conversation, self._encoded.rewritten)
+
+    async def keep(self, kept: Sequence[TokenId], added: Sequence[TokenId], message: Message) -> tuple[bytes, Reply]:
+        """Make the turn part of the conversation: the session holds the prompt and the ids kept.
+
+        Args:
+            kept: the first so many of the ids that `next` gave.
+            added: ids that belong to the reply after those; the session gets them with the next turn.
+
+        Returns:
+            The reply, and the key under which it is looked for.
+        """
+        held = self._held
+        is_whole = self.finish is not None and len(kept) == self._num_generated - len(self._end)
+        ids = (*self._encoded.ids, *kept, *(self._end if is_whole else ()))
+        assert self._stream is not None, "a turn that is kept has begun"
+        await self._stream.aclose()
+        if self._usage is None:
+            await self._reckon_usage()
+        try:
+            if not is_whole and not held.is_temporary:
+                await self._engine.truncate(held.session, len(ids))
+            held.ids = ids
+        except SessionNotFound:  # after its work was done: the reply stands
+            held.lose(GONE)
+        self.reuse_break = self._explain()
+        key, reply = self._encoded.reply(message, (*kept, *added))
+        held.conversation = self._encoded.conversation.with_reply(message)
+        held.replies = {**self._encoded.replies, key: reply}
+        held.lost = None if held.is_open else held.lost
+        self._is_kept = True
+        return key, reply
+
+    def _explain(self) -> str | None:
+        """Why tokens that the caller may have expected to be held or shared had to be computed."""
+        rewritten = self._encoded.rewritten
+        if self._held.lost is None and self._held.conversation is None and rewritten is not None:
+            return f"template rewrites history at message {rewritten}"
+        return self._held.lost
+
+    async def _reckon_usage(self) -> None:
+        """A stream that was broken off gives no usage: take it from what the session's counters gained."""
+        assert self._before is not None, "only a stop string ends a turn early"
+        after = await self._engine.stats(self._held.session)
+        num_prompt = len(self._encoded.ids)
+        num_reused = min(num_prompt, after.total_reused_tokens - self._before.total_reused_tokens)
+        num_held = min(self._before.num_computed, num_reused)
+        self._usage = GenerateUsage(
+            num_prompt=num_prompt,
+            num_held=num_held,
+            num_shared=num_reused - num_held,
+            num_computed=num_prompt - num_reused,
+            num_generated=self._num_generated,
+            num_forced=self._num_forced,
+            num_steps=self._num_steps,
+        )
+
+    async def end(self) -> None:
+        """Leave nothing running. Unless the turn was kept, cut the session back to what it held of the prompt before.
+
+        Where even that fails the session is marked, and the next turn opens it anew: errors of the engine are not
+        raised here, since the one that broke the turn is on its way.
+        """
+        held, ids, lost = self._held, self._held.ids, self._held.lost
+        must_restore = not (self._is_kept or held.is_closed or held.is_temporary) and held.is_open
+        if must_restore:
+            held.lose(NOT_RESTORED)
+            held.is_unsure = True
+        with anyio.move_on_after(self._cleanup_s, shield=True):
+            if self._stream is not None:
+                await self._stream.aclose()
+            if not must_restore:
+                return
+            try:
+                await self._engine.truncate(held.session, len(ids))
+                held.ids, held.lost, held.is_open = ids, lost, True
+            except SessionNotFound:
+                held.lost = GONE
+            except TenutoError:
+                return
+            held.is_unsure = False
+
+    def usage(self, ttft_s: float, total_s: float) -> ChatUsage:
+        """Once kept.
+
+        Args:
+            ttft_s, total_s: of the turn, rendering and tokenising included.
+        """
+        assert self._usage is not None and self._is_kept
+        counts = msgspec.structs.asdict(self._usage) | {"ttft_s": ttft_s, "total_s": total_s}
+        return ChatUsage(**counts, reuse_break=self.reuse_break)

@@ -1,0 +1,174 @@
+"""Our own model behind messages: a `ModelClient` over an `EngineClient`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import anyio
+
+from tenuto.chat.encoder import ConversationEncoder, EncodingLimits
+from tenuto.chat.generation import GONE, Generation, close_session
+from tenuto.chat.held import HeldConversation, HeldConversations
+from tenuto.chat.reply import ReplyReader
+from tenuto.chat.turn import Turn, read_turn
+from tenuto.clock import Clock
+from tenuto.errors import SessionNotFound
+from tenuto.ids import IdSource, SessionId
+from tenuto.protocol.chat import ChatFinishReason, ChatRequest, ModelEvent, ModelInfo, ReplyFinished
+from tenuto.protocol.engine import EngineClient, EngineInfo
+from tenuto.protocol.hints import ExpectedWait
+from tenuto.text.template import ChatTemplate
+from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tool_format import ToolCallFormat
+
+
+@dataclass(frozen=True)
+class ChatLimits:
+    """Bounds of a client."""
+
+    max_sessions: int = 1024  # conversations held; for one more the longest idle is closed
+    cleanup_s: float = 10.0  # longest wait for the engine to take back an interrupted turn
+    encoding: EncodingLimits = field(default_factory=EncodingLimits)
+
+
+@dataclass(frozen=True)
+class TextTools:
+    """What turns messages into ids and back, for one model."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    tool_format: ToolCallFormat
+
+
+class LocalModelClient:
+    """Renders a conversation, splices what is new onto what its session holds, and reads the reply.
+
+    A turn either happens or does not: if its stream fails or is closed before ReplyFinished, the session is cut back
+    to what it still shares with the conversation, and the next request goes on from there. A request without a
+    session takes the same path through a session of its own, closed at the end; equal beginnings are then found in
+    the engine's prefix cache.
+
+    The client owns the sessions it is asked for: nobody else may change them.
+    """
+
+    def __init__(
+        self, engine: EngineClient, text: TextTools, *, ids: IdSource, clock: Clock, limits: ChatLimits = ChatLimits()
+    ) -> None:
+        self._engine = engine
+        self._text = text
+        self._ids = ids
+        self._clock = clock
+        self._limits = limits
+        self._encoder = ConversationEncoder(text.tokenizer, text.template, text.tool_format, limits.encoding)
+        self._held = HeldConversations(limits.max_sessions)
+        self._engine_info: EngineInfo | None = None
+
+    async def info(self) -> ModelInfo:
+        engine = await self._known_engine()
+        return ModelInfo(
+            name=engine.model,
+            max_model_tokens=engine.max_model_tokens,
+            device=engine.device,
+            precision=engine.precision,
+        )
+
+    async def _known_engine(self) -> EngineInfo:
+        if self._engine_info is None:
+            self._engine_info = await self._engine.info()
+        return self._engine_info
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[ModelEvent]:
+        """Continue the conversation; see `ModelClient.stream`.
+
+        Raises:
+            InvalidRequest: names the field or message.
+            SessionBusy: another stream runs on the session; that one is not disturbed.
+            ContextLengthError: prompt and reply do not fit, with the numbers.
+            QueueFull: too many conversations are busy, or the engine's queue is full.
+            Cancelled: the session was closed meanwhile.
+            TemplateError, GrammarError, NeverFits, EngineClosed: as their docstrings say.
+        """
+        start_s = self._clock.now()
+        turn = read_turn(request, self._text.tool_format, self._text.tokenizer.eos_ids)
+        engine = await self._known_engine()
+        held = await self._claim(request.session)
+        generation: Generation | None = None
+        try:
+            encoded = self._encoder.encode(turn.conversation, held.replies)
+            turn.check_room(len(encoded.ids), engine.max_model_tokens)
+            generation = Generation(self._engine, held, turn, encoded, self._limits.cleanup_s)
+            reader = self._reader(turn)
+            ttft_s: float | None = None
+            while not reader.stopped and (ids := await generation.next()) is not None:
+                ttft_s = self._clock.now() - start_s if ttft_s is None else ttft_s
+                for event in reader.push_all(ids):
+                    yield event
+            if not reader.stopped:
+                for event in reader.finish():
+                    yield event
+            kept, added = reader.kept_ids()
+            self._encoder.remember(*await generation.keep(kept, added, reader.message))
+        finally:
+            await self._release(held, generation)
+        # Only now: whoever stops listening after the last event must not undo the turn, nor find the session busy.
+        yield ReplyFinished(
+            reason=_reason(generation, reader),
+            message=reader.message,
+            usage=generation.usage(ttft_s or 0.0, self._clock.now() - start_s),
+            token_ids=(*kept, *added),
+        )
+
+    def _reader(self, turn: Turn) -> ReplyReader:
+        tool_format = self._text.tool_format if turn.may_call else None
+        return ReplyReader(self._text.tokenizer, tool_format, turn.stop, self._ids, turn.parallel_tool_calls)
+
+    async def _claim(self, session: SessionId | None) -> HeldConversation:
+        """The conversation, busy from now on; a request without a session gets one that nobody else knows."""
+        if session is None:
+            return HeldConversation(self._ids.session(), is_busy=True, is_temporary=True)
+        held, displaced = self._held.claim(session)
+        if displaced is not None:
+            try:
+                await close_session(self._engine, displaced.session)
+            except BaseException:
+                held.is_busy = False
+                raise
+        return held
+
+    async def _release(self, held: HeldConversation, generation: Generation | None) -> None:
+        try:
+            if generation is not None:
+                await generation.end()
+            if held.is_temporary and (held.is_open or held.is_unsure):
+                with anyio.move_on_after(self._limits.cleanup_s, shield=True):
+                    await close_session(self._engine, held.session)
+        finally:
+            held.is_busy = False
+
+    async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
+        held = self._held.find(session)
+        if held is None or not held.is_open:
+            return
+        try:
+            await self._engine.suspend(session, wait)
+        except SessionNotFound:
+            held.lose(GONE)
+
+    async def close(self, session: SessionId) -> None:
+        """Forget a held conversation and free its KV; a stream that runs on it ends with Cancelled."""
+        held = self._held.drop(session)
+        if held is not None and (held.is_open or held.is_unsure):
+            await close_session(self._engine, session)
+
+    async def aclose(self) -> None:
+        """Close every held conversation."""
+        for session in self._held.sessions():
+            await self.close(session)
+
+
+def _reason(generation: Generation, reader: ReplyReader) -> ChatFinishReason:
+    """A reply cut by max_tokens says so even if it made calls: it may have wanted more."""
+    if generation.finish == "length" and not reader.is_complete:
+        return "length"
+    return "tool_calls" if reader.message.tool_calls else "stop"

@@ -1,0 +1,98 @@
+"""A request, checked: what goes to the template and what goes to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenuto.chat.conversation import Conversation
+from tenuto.chat.history import arrange
+from tenuto.errors import ContextLengthError, InvalidRequest
+from tenuto.ids import TokenId
+from tenuto.protocol.chat import ChatRequest, NamedTool
+from tenuto.protocol.engine import GenerateParams
+from tenuto.protocol.grammar import GrammarSpec
+from tenuto.protocol.messages import ToolSpec
+from tenuto.text.tool_format import ToolCallFormat
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one request asks for."""
+
+    conversation: Conversation
+    params: GenerateParams
+    stop: tuple[str, ...]
+    parallel_tool_calls: bool
+
+    @property
+    def may_call(self) -> bool:
+        return bool(self.conversation.tools)
+
+    def check_room(self, num_prompt: int, max_tokens: int) -> None:
+        """Raises ContextLengthError unless prompt and reply fit."""
+        num_tokens = num_prompt + (self.params.max_tokens or 1)
+        if num_tokens > max_tokens:
+            raise ContextLengthError(num_tokens, max_tokens, "the conversation with its reply")
+
+
+def read_turn(request: ChatRequest, tool_format: ToolCallFormat, eos_ids: frozenset[TokenId]) -> Turn:
+    """
+    Args:
+        eos_ids: ids that end a turn.
+
+    Raises:
+        InvalidRequest: names the field or the message.
+        GrammarError: a tool's schema cannot be made a grammar.
+    """
+    if not request.messages:
+        raise InvalidRequest("messages is empty; give at least one", param="messages")
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise InvalidRequest(f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens")
+    if not all(request.stop):
+        raise InvalidRequest("stop holds an empty string, which would end every reply", param="stop")
+    tools = _tools(request)
+    params = GenerateParams(
+        max_tokens=request.max_tokens,
+        sampling=request.sampling,
+        stop_ids=frozenset() if request.ignore_eos else eos_ids,
+        grammar=_grammar(request, tools, tool_format),
+        hints=request.hints,
+    )
+    return Turn(_conversation(request, tools), params, request.stop, request.parallel_tool_calls)
+
+
+def _tools(request: ChatRequest) -> tuple[ToolSpec, ...]:
+    """The tools the model is told of: none at all if it may not call any."""
+    names = [tool.name for tool in request.tools]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequest(f"tools declares {name!r} twice; names must differ", param="tools")
+    choice = request.tool_choice
+    if isinstance(choice, NamedTool) and choice.name not in names:
+        declared = ", ".join(names) or "none"
+        raise InvalidRequest(f"tool_choice names {choice.name!r}, which is not in tools ({declared})", "tool_choice")
+    if choice == "required" and not names:
+        raise InvalidRequest("tool_choice is required, but tools is empty", param="tool_choice")
+    return () if choice == "none" else request.tools
+
+
+def _grammar(request: ChatRequest, tools: Sequence[ToolSpec], tool_format: ToolCallFormat) -> GrammarSpec | None:
+    """Arguments declared as copied may hold only what the user or a tool said: not the system, no worked example."""
+    if not tools:
+        return None
+    said = [message.content for message in request.messages if message.role in ("user", "tool") and message.content]
+    choice = request.tool_choice
+    assert choice != "none", "then there are no tools"
+    return tool_format.grammar(tools, choice, request.parallel_tool_calls, said)
+
+
+def _conversation(request: ChatRequest, tools: tuple[ToolSpec, ...]) -> Conversation:
+    """Worked examples come after the system messages that open the conversation, as turns like any other."""
+    arranged, examples = arrange(request.messages), arrange(request.examples, "examples")
+    num_system = next((i for i, m in enumerate(arranged.messages) if m.role != "system"), len(arranged.messages))
+    return Conversation(
+        messages=(*arranged.messages[:num_system], *examples.messages, *arranged.messages[num_system:]),
+        sources=(*arranged.sources[:num_system], *(None for _ in examples.messages), *arranged.sources[num_system:]),
+        tools=tools,
+    )
