@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_grammar import COMPACT
 
 _MAX_SOURCE_CHARS = 2_000_000
-_MAX_NESTING = 100  # of brackets in a JSON Schema
+_MAX_KEPT = 16  # grammars; a large one, with a long text to copy from, takes some tens of MB
 
 
 class _VocabularyForLibrary:
@@ -60,11 +62,34 @@ class LLGuidanceCompiler:
             n_vocab=tokenizer.vocab_size,
             eos_token=sorted(tokenizer.eos_ids),
         )
+        self._compiled: OrderedDict[GrammarSpec, CompiledGrammar] = OrderedDict()
+        self._lock = threading.Lock()
         # The library's defaults, except for the grammar's size, which a long conversation to copy from exceeds.
         self._limits = LLParserLimits(max_grammar_size=2_000_000)
 
     def compile(self, spec: GrammarSpec) -> CompiledGrammar:
-        """A fresh matcher. Raises GrammarError with the library's own reason, which says where and why."""
+        """A fresh matcher. May be called from several threads.
+
+        The last few grammars are kept with their first mask computed, so that an agent whose tools stay the same does
+        not wait for them again.
+
+        Raises:
+            GrammarError: with the library's own reason, which says where and why.
+        """
+        with self._lock:
+            known = self._compiled.get(spec)
+            if known is not None:
+                self._compiled.move_to_end(spec)
+                return known.fork()
+        compiled = self._compile(spec)
+        compiled.mask()
+        with self._lock:
+            self._compiled[spec] = compiled
+            while len(self._compiled) > _MAX_KEPT:
+                self._compiled.popitem(last=False)
+            return compiled.fork()
+
+    def _compile(self, spec: GrammarSpec) -> CompiledGrammar:
         if len(spec.source) > _MAX_SOURCE_CHARS:
             raise GrammarError(f"the grammar has {len(spec.source)} characters, more than {_MAX_SOURCE_CHARS}")
         matcher = LLMatcher(self._tokenizer, _library_grammar(spec), log_level=0, limits=self._limits)

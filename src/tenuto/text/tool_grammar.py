@@ -193,7 +193,9 @@ class _Arguments:
             return True
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in visited:
-            if self._has_copies(self._resolve(reference), visited | {reference}):
+            # A definition counts where it is used.
+            visited = visited | {reference}
+            if self._has_copies(self._resolve(reference), visited):
                 return True
         inside = {k: v for k, v in schema.items() if k not in ("$defs", "definitions", "default", "examples", "const")}
         return any(self._has_copies(value, visited) for value in inside.values())

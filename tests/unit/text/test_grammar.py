@@ -96,6 +96,10 @@ def test_two_matchers_of_one_grammar_do_not_share_state(compiler: LLGuidanceComp
     before = second.mask()
     assert first.accept(ids("n")[0])
     assert (second.mask() == before).all() and not (first.mask() == before).all()
+    assert (compiler.compile(DIGITS).mask() == before).all()
+    for number in range(40):  # more than are kept
+        assert compiler.compile(GrammarSpec(kind="regex", source=f"x{number}")).accept(ids("x")[0])
+    assert (compiler.compile(DIGITS).mask() == before).all() and (second.mask() == before).all()
 
 
 @pytest.mark.parametrize(
