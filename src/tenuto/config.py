@@ -46,7 +46,7 @@ class Config(BaseSettings):
     weather_url: str | None = Field(
         None, description="a real weather source: URL with {city} and {date}; unset: a simulation that says so"
     )
-    search_root: Path | None = Field(None, description="folder that the search tool may read; unset: Tenuto's own docs")
+    search_root: Path | None = Field(None, description="folder that the search tool may read; unset: the current one")
     tool_deadline_s: float = Field(30.0, gt=0, description="how long a tool may take unless it says otherwise")
     max_turns: int = Field(8, ge=1, description="most turns of one run")
 

@@ -19,7 +19,7 @@ def assistant(model: ModelClient, config: Config, *, tools: Path | None = None, 
     """The general one. Raises ConfigError for a tools file that cannot be used."""
     if tools is not None:
         return _agent(model, config, load_tools(tools), hold)
-    builtin = builtin_tools(RealClock(), search_root=config.search_root, weather_url=config.weather_url)
+    builtin = builtin_tools(RealClock(), search_root=config.search_root or Path.cwd(), weather_url=config.weather_url)
     return _agent(model, config, builtin, hold)
 
 
