@@ -17,7 +17,7 @@ from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.ids import IdSource
 from tenuto.server import create_app
-from tenuto.testing import ScriptedModel
+from tenuto.testing.scripted_model import ScriptedModel
 
 DOCS = Path(__file__).parents[2] / "docs"
 
