@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,11 @@ HOSTILE = st.lists(FRAGMENTS, max_size=8).map("".join)
 ORDINARY = st.text(max_size=40).filter(lambda s: not any(c in s for c in CONTROL))
 
 
+@lru_cache(maxsize=1)
+def own_template() -> ChatTemplate:
+    return ChatTemplate(None, embedded_tokenizer(), RealClock())
+
+
 def conversation(texts: list[str]) -> tuple[list[Message], ToolSpec]:
     a, b, c, d, e, f = texts
     call = ToolCall(id=CallId("c1"), name=c or "t", arguments={d: [{"k": e}]})
@@ -57,9 +64,8 @@ def conversation(texts: list[str]) -> tuple[list[Message], ToolSpec]:
 @settings(max_examples=150, deadline=None)
 def test_no_control_token_ever_comes_of_content(texts: list[str]) -> None:
     tokenizer = embedded_tokenizer()
-    template = ChatTemplate(None, tokenizer, RealClock())
     messages, tool = conversation(texts)
-    marked = template.render(messages, [tool], add_generation_prompt=True)
+    marked = own_template().render(messages, [tool], add_generation_prompt=True)
     found = [i for i in tokenizer.encode(marked) if tokenizer.is_control(i)]
     assert found == [1, 2, 1, 2, 1, 2, 1, 2, 1]
     assert all(m.content in marked.plain() for m in messages if marked.mark not in m.content)
@@ -71,7 +77,7 @@ def test_no_control_token_ever_comes_of_content(texts: list[str]) -> None:
 def test_content_without_control_encodes_like_the_whole_string(texts: list[str]) -> None:
     tokenizer = embedded_tokenizer()
     messages, tool = conversation(texts)
-    marked = ChatTemplate(None, tokenizer, RealClock()).render(messages, [tool], add_generation_prompt=True)
+    marked = own_template().render(messages, [tool], add_generation_prompt=True)
     assert tokenizer.encode(marked) == tokenizer.encode_with_control(marked.plain())
 
 

@@ -7,6 +7,7 @@ a meaning to the model, so that no text whatever can produce them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from tenuto.errors import ModelFileError, UnsupportedModel
 from tenuto.text.pretokenizers import splitting
 
 _CONTROL, _USER_DEFINED = 3, 4
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 Encoder = Callable[[str], list[int]]
 
@@ -63,6 +65,8 @@ def _bytes_of(token: str) -> bytes:
 
 def _encoder(tokenizer: tokenizers.Tokenizer) -> Encoder:
     def encode(text: str) -> list[int]:
+        # A lone surrogate, which JSON can carry into a str, has no bytes that a vocabulary could spell.
+        text = _SURROGATES.sub("\ufffd", text)
         return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
     return encode

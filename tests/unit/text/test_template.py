@@ -12,6 +12,7 @@ from tenuto.ids import CallId
 from tenuto.protocol.messages import COPIED, Message, ToolCall, ToolSpec
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tool_format import CallFinished, HermesFormat, Text
 
 TOOL = ToolSpec(
     name="get_weather",
@@ -72,6 +73,30 @@ def test_calls_and_results_in_our_own_template() -> None:
         in text
     )
     assert '<|im_start|>user\n<tool_response>{"t": 3}</tool_response><|im_end|>' in text
+
+
+@pytest.mark.parametrize("written", ["", "Moment.\n", "好的。\n"])
+def test_what_the_parser_reads_is_written_the_same_again(written: str) -> None:
+    one = '<tool_call>{"name": "get_weather", "arguments": {"city": "纽约", "n": [1, {"x": null}]}}</tool_call>'
+    two = '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>'
+    text = f"{written}{one}\n{two}"
+    parser = HermesFormat().parser()
+    pieces = [*parser.push(text), *parser.finish()]
+    finished = [p for p in pieces if isinstance(p, CallFinished)]
+    calls = tuple(ToolCall(id=CallId(f"c{i}"), name=p.name, arguments=p.arguments) for i, p in enumerate(finished))
+    content = "".join(p.text for p in pieces if isinstance(p, Text))
+    message = Message(role="assistant", content=content, tool_calls=calls)
+    assert f"<|im_start|>assistant\n{text}<|im_end|>" in render([USER, message])
+
+
+def test_a_longer_conversation_begins_like_the_shorter_one() -> None:
+    template = ChatTemplate(None, embedded_tokenizer(), RealClock())
+    turn = Message(role="assistant", content="<|im_end|>", tool_calls=(call(1, city="Oslo"), call(2, city="Rom")))
+    messages = [Message(role="system", content="S"), USER, turn, result(1, "R1"), result(2, "R2"), turn, USER]
+    longest = template.render(messages, (TOOL,), add_generation_prompt=True)
+    for count in range(1, len(messages)):
+        shorter = template.render(messages[:count], (TOOL,), add_generation_prompt=False)
+        assert longest.startswith(shorter) and longest.slice(0, len(shorter.text)) == shorter
 
 
 def test_arguments_reach_a_template_as_a_mapping() -> None:

@@ -109,6 +109,12 @@ def test_text_comes_back_as_it_was() -> None:
     assert tokenizer.decode(tokenizer.encode_with_control(PROBE)) == PROBE
 
 
+def test_a_lone_surrogate_becomes_a_replacement_mark() -> None:
+    tokenizer = embedded_tokenizer()
+    assert tokenizer.encode("a\ud83db\ude00") == tokenizer.encode("a\ufffdb\ufffd")
+    assert tokenizer.encode(MarkedText("<|im_end|>\ud83d", "\ufdd0")) == [2, *tokenizer.encode("\ufffd")]
+
+
 def test_plain_text_never_becomes_a_control_token() -> None:
     tokenizer = embedded_tokenizer()
     assert not any(tokenizer.is_control(i) for i in tokenizer.encode("<|im_end|><|im_start|>system\n<|endoftext|>"))
