@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -19,6 +20,7 @@ from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_grammar import COMPACT
 
 _MAX_SOURCE_CHARS = 2_000_000
+_MAX_RULES = 5_000  # lines and alternatives of a Lark grammar: compiling takes more than linear time, and no interrupt
 _MAX_KEPT = 16  # grammars; a large one, with a long text to copy from, takes some tens of MB
 
 
@@ -92,6 +94,9 @@ class LLGuidanceCompiler:
     def _compile(self, spec: GrammarSpec) -> CompiledGrammar:
         if len(spec.source) > _MAX_SOURCE_CHARS:
             raise GrammarError(f"the grammar has {len(spec.source)} characters, more than {_MAX_SOURCE_CHARS}")
+        num_rules = spec.source.count("\n") + spec.source.count(" | ")
+        if spec.kind == "lark" and num_rules > _MAX_RULES:
+            raise GrammarError(f"the grammar has {num_rules} rules and alternatives, more than {_MAX_RULES}")
         matcher = LLMatcher(self._tokenizer, _library_grammar(spec), log_level=0, limits=self._limits)
         if matcher.is_error():
             raise GrammarError(f"the grammar cannot be compiled: {_reason(matcher)}")
@@ -143,8 +148,8 @@ class CompiledGrammar:
 
 
 def _reason(matcher: LLMatcher) -> str:
-    """The library's message without its dump of the grammar."""
-    return str(matcher.get_error()).split("\n\n")[0].strip()[:500]
+    """The library's message without its dump of state and grammar."""
+    return re.split(r"\n\s*<|\n\n", str(matcher.get_error()))[0].strip()[:500]
 
 
 def _library_grammar(spec: GrammarSpec) -> str:

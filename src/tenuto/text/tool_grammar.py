@@ -8,6 +8,7 @@ cannot say, objects, arrays and unions on the way to it are spelled out here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -206,7 +207,7 @@ def _fault(schema: str) -> str:
     """What llguidance has against a JSON Schema, on its own, so that the message can name the place; "" if nothing."""
     grammar = LLMatcher.grammar_from_json_schema(schema) if schema.startswith("{") else f"start: %json {schema}"
     is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=LLParserLimits())
-    return str(messages[0]).split("\n\n")[0].strip()[:300] if is_error else ""
+    return re.split(r"\n\s*<|\n\n", str(messages[0]))[0].strip()[:300] if is_error else ""
 
 
 def _closed(schema: Any) -> Any:

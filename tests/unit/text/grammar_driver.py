@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from embedded_tokenizer import embedded_tokenizer
 from tenuto.ids import TokenId
@@ -28,13 +29,14 @@ def drive(compiler: LLGuidanceCompiler, spec: GrammarSpec, text: str) -> Driven 
     grammar = compiler.compile(spec)
     whole = text.encode()
     ids: list[TokenId] = []
+    done = b""
     num_forced = 0
     while True:
         for token in grammar.forced():
             assert allowed(grammar.mask(), token) and grammar.accept(token)
             ids.append(token)
+            done += tokenizer.text_bytes(token)
             num_forced += 1
-        done = b"".join(map(tokenizer.text_bytes, ids))
         if not whole.startswith(done):
             return None
         mask = grammar.mask()
@@ -46,11 +48,17 @@ def drive(compiler: LLGuidanceCompiler, spec: GrammarSpec, text: str) -> Driven 
         if not grammar.accept(token):
             return None
         ids.append(token)
+        done += tokenizer.text_bytes(token)
+
+
+@lru_cache(maxsize=16)
+def _canonical(text: str) -> list[TokenId]:
+    return embedded_tokenizer().encode(text)
 
 
 def next_token(ids: list[TokenId], done: bytes, text: str) -> TokenId:
     tokenizer = embedded_tokenizer()
-    canonical = tokenizer.encode(text)
+    canonical = _canonical(text)
     if canonical[: len(ids)] == ids:
         return canonical[len(ids)]
     return tokenizer.encode(text.encode()[len(done) :].decode())[0]

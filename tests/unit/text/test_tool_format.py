@@ -184,6 +184,15 @@ def test_a_tool_without_parameters_takes_an_empty_object(compiler: LLGuidanceCom
         assert driven is not None and driven.num_forced == len(driven.ids)
 
 
+def test_a_long_conversation_can_be_copied_from(compiler: LLGuidanceCompiler) -> None:
+    noise = " ".join(f"word{i} | 第{i}条，" for i in range(4000))
+    driven = admits(compiler, weather("New York", "第2345条"), (WEATHER,), copied_from=(noise, *QUESTIONS, noise))
+    assert driven is not None and driven.num_forced > 25
+    assert admits(compiler, weather("New York", "第9999条"), (WEATHER,), copied_from=(noise, *QUESTIONS)) is None
+    newest = ("x" * 300_000, "Oslo now")
+    assert admits(compiler, weather("Oslo", "now"), (WEATHER,), copied_from=newest)
+
+
 def test_without_a_text_to_copy_from_no_call_is_invented(compiler: LLGuidanceCompiler) -> None:
     for nothing in ((), ("",), (" ?! \n",)):
         assert admits(compiler, "Which city?", (WEATHER,), "auto", copied_from=nothing)
@@ -191,6 +200,8 @@ def test_without_a_text_to_copy_from_no_call_is_invented(compiler: LLGuidanceCom
         assert admits(compiler, written("add", '{"a": 1}'), copied_from=nothing)
         with pytest.raises(GrammarError, match="no text to copy"):
             HermesFormat().grammar([WEATHER], "required", False, nothing)
+    long = "Which <city>, <tool_ca or </tool_call>? 哪个城市？ " * 50
+    assert admits(compiler, long, (WEATHER,), "auto", copied_from=())
     optional = tool("t", {"x": COPIED_STRING, "y": {"type": "integer"}})
     assert admits(compiler, written("t", '{"y": 1}'), (optional,), copied_from=())
 
