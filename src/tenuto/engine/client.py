@@ -74,7 +74,10 @@ class LocalEngineClient:
         await self.stop()
 
     async def stop(self) -> None:
-        """End all requests with EngineClosed, and wait for the step in flight, up to the deadline."""
+        """End all requests with EngineClosed, and wait for the step in flight, up to the deadline.
+
+        If the step loop had died of a bug, that is raised here.
+        """
         if self._loop is None or self._stopping:
             return
         self._stopping = True
@@ -86,6 +89,8 @@ class LocalEngineClient:
         for pool in (self._step_thread, self._compile_threads):
             if pool is not None:
                 pool.shutdown(wait=False, cancel_futures=True)
+        if done and not self._loop.cancelled():
+            self._loop.result()
 
     # EngineClient
 

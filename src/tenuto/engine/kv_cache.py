@@ -39,7 +39,7 @@ class KVCache:
         self._pool = BlockPool(num_blocks)
         self._tree = RadixTree(block_size)
         self._node_of: list[Node | None] = [None] * num_blocks
-        self._copied: list[BlockId] = []  # sources of this step's copies, held until they are made
+        self._copied: list[BlockId] = []  # sources of this step's copies, held while it is planned
 
     @property
     def num_blocks(self) -> int:
@@ -176,15 +176,18 @@ class KVCache:
             self._pool.recycle(block)
 
     def begin_step(self) -> None:
-        """A step is in flight: what is freed from now on is not allocated before `end_step`."""
+        """A step is in flight: what is freed from now on is not allocated before `end_step`.
+
+        So from now on the sources of its copies need no holder.
+        """
         self._pool.begin_step()
+        self.drop_copies()
 
     def end_step(self) -> None:
         self._pool.end_step()
-        self.drop_copies()
 
     def drop_copies(self) -> None:
-        """The copies that were planned are made, or never will be."""
+        """The copies that were planned are safe, or never will be made."""
         for block in self._copied:
             self._free(block)
         self._copied.clear()

@@ -66,6 +66,7 @@ class Request:
             self.num_held = min(self.num_held, computed)
             self.num_shared = computed - self.num_held
             self.session.total_reused_tokens += computed
+            self.num_reached = computed  # what was lost while it waited is computed by this call for the first time
         self.num_reached = max(self.num_reached, computed)
         self.state = "running"
         self.session.enter("running", now)
