@@ -42,8 +42,8 @@ Copied = Annotated[T, _CopiedMark()]
 class Example:
     """A worked example: what a user may ask, and what the assistant does then.
 
-    Without arguments it shows a question that is answered, or asked back, without a call. Without a result it shows
-    the call alone, which costs fewer tokens.
+    Without arguments it shows a question that is answered, or asked back, without a call. With them it needs the
+    call's result, because models and servers refuse a call that has none; the answer may be left out to save tokens.
     """
 
     question: str
@@ -54,8 +54,8 @@ class Example:
     def __post_init__(self) -> None:
         if self.arguments is None and (self.answer is None or self.result is not None):
             raise ConfigError(f"example {self.question!r}: without arguments it needs an answer and no result")
-        if self.arguments is not None and (self.answer is None) != (self.result is None):
-            raise ConfigError(f"example {self.question!r}: result and answer come together")
+        if self.arguments is not None and self.result is None:
+            raise ConfigError(f"example {self.question!r}: with arguments it needs the call's result")
 
 
 @dataclass(frozen=True)

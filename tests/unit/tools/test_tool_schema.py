@@ -225,14 +225,14 @@ def make(**settings):
 
 
 def test_examples_are_checked_when_the_tool_is_made():
-    made = make(examples=[Example("北京天气", {"city": "北京"}), Example("天气？", answer="哪个城市？")])
+    made = make(examples=[Example("北京天气", {"city": "北京"}, "晴"), Example("天气？", answer="哪个城市？")])
     assert len(made.examples) == 2
     with pytest.raises(ConfigError, match="上海"):
-        make(examples=[Example("北京天气", {"city": "上海"})])
+        make(examples=[Example("北京天气", {"city": "上海"}, "晴")])
     with pytest.raises(ConfigError, match="'n'"):
-        make(examples=[Example("北京天气", {"city": "北京", "n": "many"})])
-    with pytest.raises(ConfigError, match="together"):
-        Example("q", {"city": "q"}, result="r")
+        make(examples=[Example("北京天气", {"city": "北京", "n": "many"}, "晴")])
+    with pytest.raises(ConfigError, match="result"):
+        Example("q", {"city": "q"}, answer="a")
     with pytest.raises(ConfigError, match="needs an answer"):
         Example("q")
 

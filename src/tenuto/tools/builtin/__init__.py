@@ -23,5 +23,6 @@ def builtin_tools(clock: Clock, *, search_root: Path | None = None, weather_url:
         weather_url: template of a real weather service's address; without one the weather is simulated.
     """
     source: WeatherSource | None = HttpWeather(weather_url) if weather_url else None
-    tools = [weather_tool(clock, source), calculator_tool(), clock_tool(clock)]
-    return [*tools, search_tool(search_root)] if search_root is not None else tools
+    found = [search_tool(search_root)] if search_root is not None else []
+    # Weather last: a small model follows the examples it has read last, and weather is what it needs them for.
+    return [*found, clock_tool(clock), calculator_tool(), weather_tool(clock, source)]

@@ -39,7 +39,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 def calculator_tool() -> Tool:
     """The tool `calculator(expression)`."""
 
-    @tool(deadline_s=5.0, examples=[Example("What is 12 * 7?", {"expression": "12 * 7"})])
+    @tool(deadline_s=5.0, examples=[Example("What is 12 * 7?", {"expression": "12 * 7"}, "84", "12 * 7 = 84.")])
     def calculator(expression: str) -> str:
         """Work out an arithmetic expression. 计算算术表达式。
 

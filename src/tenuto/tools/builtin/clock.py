@@ -15,11 +15,13 @@ _WEEKDAYS = (
     ("Sunday", "星期日"),
 )
 
+_EXAMPLES = (Example("What time is it?", {}, '{"time": "09:00", "zone": "UTC"}', "It is 09:00."),)
+
 
 def clock_tool(clock: Clock) -> Tool:
     """The tool `clock()`."""
 
-    @tool(name="clock", deadline_s=5.0, examples=[Example("What time is it?", {}), Example("今天星期几？", {})])
+    @tool(name="clock", deadline_s=5.0, examples=_EXAMPLES)
     async def tell() -> dict[str, str]:
         """Today's date, weekday and the time. 今天的日期、星期和时间。"""
         now = clock.today()

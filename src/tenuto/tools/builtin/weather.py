@@ -35,11 +35,13 @@ _CONDITIONS = (
 )
 _COLD_CONDITIONS = (("snow", "雪"), ("light snow", "小雪"))
 _NO_CITY_WORDS = (
-    "it me my there here where city the weather forecast temperature rain umbrella what how is a in for of at on "
-    "this that week weekend day please you your place town somewhere anywhere outside "
-    "天气 天氣 气温 温度 下雨 雨 伞 城市 这里 這裡 那里 那裡 哪里 我 你 怎么样 如何 这儿 那儿 本地 当地"
+    "it me my there here where what's like city the weather forecast temperature rain umbrella what how is a in for "
+    "of at on this that week weekend day please you your place town somewhere anywhere outside"
 )
 _NO_CITY = frozenset(_NO_CITY_WORDS.split())
+_NO_CHINESE_CITY = re.compile(
+    "天气预报|天气|天氣|气温|温度|下雨|雨|伞|城市|这里|這裡|那里|那裡|哪里|怎么样|如何|这儿|那儿|本地|当地|我|你|的|吗|会"
+)
 _EDGES = " \t\n\"'`.,;:!?()[]，。？！、；：“”‘’（）的"
 
 
@@ -136,6 +138,7 @@ def plausible_city(text: str) -> str:
         not any(char.isalpha() for char in name)
         or len(name) > _MAX_CITY_CHARS
         or all(word in _NO_CITY for word in words)
+        or not _NO_CHINESE_CITY.sub("", name)
     ):
         raise InvalidArguments(f"argument 'city': {text[:40]!r} is not a city; ask the user which city they mean")
     return name

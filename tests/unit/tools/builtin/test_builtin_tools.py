@@ -12,8 +12,8 @@ from tenuto.tools.builtin import builtin_tools
 
 def test_the_set_depends_on_what_is_configured(tmp_path):
     clock = VirtualClock()
-    assert ToolRegistry(builtin=builtin_tools(clock)).names == ("weather", "calculator", "clock")
-    assert ToolRegistry(builtin=builtin_tools(clock, search_root=tmp_path)).names[-1] == "search"
+    assert ToolRegistry(builtin=builtin_tools(clock)).names == ("clock", "calculator", "weather")
+    assert ToolRegistry(builtin=builtin_tools(clock, search_root=tmp_path)).names[0] == "search"
     with pytest.raises(ConfigError):
         builtin_tools(clock, weather_url="nonsense")
 

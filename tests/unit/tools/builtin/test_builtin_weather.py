@@ -13,7 +13,6 @@ from tenuto.errors import ConfigError, InvalidArguments, ToolError
 from tenuto.protocol.messages import COPIED
 from tenuto.tools.builtin.weather import HttpWeather, SimulatedWeather, fetch_text, plausible_city, weather_tool
 from tenuto.tools.builtin.weather_examples import WEATHER_EXAMPLES
-from tenuto.tools.result_text import result_text
 from tenuto.tools.schema import Tool
 
 MONDAY = datetime(2024, 5, 6, 9, tzinfo=UTC)
@@ -62,7 +61,23 @@ def test_simulated_weather_depends_on_city_and_day():
 
 
 @pytest.mark.parametrize(
-    "city", ["", "  ", "today", "今天", "weather", "the weather", "it", "天气", "这里", "?", "12", "x" * 80]
+    "city",
+    [
+        "",
+        "  ",
+        "today",
+        "今天",
+        "weather",
+        "the weather",
+        "What's the weather like",
+        "今天天气如何",
+        "it",
+        "天气",
+        "这里",
+        "?",
+        "12",
+        "x" * 80,
+    ],
 )
 def test_what_is_no_city_is_asked_back(city):
     with pytest.raises(InvalidArguments, match=r"argument 'city'.*ask the user which city"):
@@ -83,14 +98,13 @@ def test_what_names_no_day_is_asked_back(day):
 
 def test_the_worked_examples_are_what_the_tool_does():
     tool = weather_tool(VirtualClock(MONDAY))
-    with_result = [e for e in WEATHER_EXAMPLES if e.result is not None]
-    assert len(with_result) >= 2
-    for example in WEATHER_EXAMPLES:
-        if example.arguments is not None:
-            answer = ask(tool, example.arguments["city"], example.arguments["date"])
-            assert answer["city"] == example.arguments["city"]
-            assert example.result in (None, result_text(answer))
-            assert example.answer is None or answer["date"] in example.answer
+    calls = [e for e in WEATHER_EXAMPLES if e.arguments is not None]
+    assert len(calls) >= 12
+    for example in calls:
+        answer = ask(tool, example.arguments["city"], example.arguments["date"])
+        assert answer["city"] == example.arguments["city"]
+        assert json.loads(example.result).items() <= answer.items(), example.question
+        assert example.answer is None or answer["weather"] in example.answer
 
 
 def test_the_worked_examples_speak_both_languages_and_of_none_of_the_measured_cities():
