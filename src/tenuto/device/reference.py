@@ -94,13 +94,13 @@ class ReferenceDevice:
         for spec in set(specs) - set(self._attention_exact):
             with torch.inference_mode():
                 self._attention_exact[spec] = paged_attention.probe_products(spec, split)
-        with torch.inference_mode():
+        # An ordinary tensor, so that it can be written in inference mode and outside of it.
+        with torch.inference_mode(False):
             return ReferenceKVPool(specs, num_blocks, self.block_size, self._dtype)
 
     def copy_blocks(self, kv: KVPool, pairs: Sequence[tuple[int, int]]) -> None:
         assert isinstance(kv, ReferenceKVPool)
-        with torch.inference_mode():
-            kv.copy_blocks(pairs)
+        kv.copy_blocks(pairs)
 
     def begin_step(self, batch: RaggedBatch, rotary: Tensor, kv: KVPool) -> ReferenceStep:
         assert isinstance(kv, ReferenceKVPool)
