@@ -12,7 +12,7 @@ from tenuto.chat.conversation import Reply, explain_break, splice
 from tenuto.chat.encoder import Encoded
 from tenuto.chat.held import HeldConversation
 from tenuto.chat.turn import Turn
-from tenuto.errors import Cancelled, SessionNotFound, TenutoError
+from tenuto.errors import Cancelled, EngineClosed, SessionNotFound, TenutoError
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.chat import ChatUsage
 from tenuto.protocol.engine import EngineClient, FinishReason, GenerateUsage, SessionStats, TokenDelta
@@ -23,10 +23,10 @@ NOT_RESTORED = "session could not be restored after an interrupted turn"
 
 
 async def close_session(engine: EngineClient, session: SessionId) -> None:
-    """Close a session of ours; one that is gone is closed already."""
+    """Close a session of ours; one that is gone is closed already, and an engine that has stopped holds none."""
     try:
         await engine.close(session)
-    except SessionNotFound:
+    except (SessionNotFound, EngineClosed):
         return
 
 

@@ -49,6 +49,7 @@ class ReplyReader:
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
         self._open: tuple[CallId, str] | None = None  # the call that is being written
+        self._num_started = 0  # also calls that then broke off: no two share an index
 
     @property
     def stopped(self) -> bool:
@@ -105,15 +106,16 @@ class ReplyReader:
             case CallStarted(name):
                 before = self._text(self._stop.flush())
                 self._open = (self._call_ids.call(), name)
-                return [*before, ToolCallStarted(index=len(self._calls), id=self._open[0], name=name)]
+                self._num_started += 1
+                return [*before, ToolCallStarted(index=self._num_started - 1, id=self._open[0], name=name)]
             case CallArguments(text):
-                return [ToolCallDelta(index=len(self._calls), arguments=text)]
+                return [ToolCallDelta(index=self._num_started - 1, arguments=text)]
             case CallFinished(name, arguments):
                 assert self._open is not None, "a call finishes after it started"
                 call = ToolCall(id=self._open[0], name=name, arguments=arguments)
                 self._open = None
                 self._calls.append(call)
-                return [ToolCallFinished(index=len(self._calls) - 1, call=call)]
+                return [ToolCallFinished(index=self._num_started - 1, call=call)]
 
     def _text(self, text: str) -> list[ModelEvent]:
         if not text:

@@ -164,6 +164,19 @@ def test_text_around_calls_is_kept_in_order():
     run(main())
 
 
+def test_a_call_that_breaks_off_is_text_and_shares_no_index():
+    async def main() -> None:
+        broken = '<tool_call>{"name": "get_weather", "arguments": {"city": "北京"]}</tool_call>'
+        chat = Chat([said(broken + call_text(city="上海"))])
+        events = await chat.events(*ASK, session=SESSION, tools=(WEATHER,))
+        assert [event.index for event in events if isinstance(event, ToolCallStarted)] == [0, 1]
+        (finished,) = [event for event in events if isinstance(event, ToolCallFinished)]
+        assert finished.index == 1 and events[-1].message.tool_calls == (finished.call,)
+        assert events[-1].message.content.startswith('<tool_call>{"name": "get_weather"')
+
+    run(main())
+
+
 def test_arguments_are_rendered_as_an_object_and_absent_content_as_nothing():
     """B14, B15."""
 

@@ -1,0 +1,49 @@
+"""The client over the real engine and the embedded model: what both believe of a session is the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from chat_harness import SESSION, run, user
+from tenuto.protocol.chat import ChatRequest, ReplyFinished
+from tenuto.protocol.messages import Message
+from tenuto.wiring import open_model
+
+
+@pytest.mark.model
+def test_turns_stops_and_cancels_on_the_real_engine():
+    async def main() -> None:
+        async with open_model(kv_tokens=2048) as model:
+
+            async def ask(*messages: Message, session: str | None = SESSION, **fields: object) -> ReplyFinished:
+                request = ChatRequest(messages=messages, session=session, **fields)
+                return [event async for event in model.stream(request)][-1]
+
+            async def num_tokens() -> int:
+                return (await model._engine.stats(SESSION)).num_tokens
+
+            asked = user("Say hello to 小明, please.")
+            first = await ask(asked, max_tokens=6)
+            num_first = first.usage.num_prompt + len(first.token_ids)
+            assert first.reason == "length" and await num_tokens() == num_first
+            more = (asked, first.message, user("Go on."))
+
+            stream = model.stream(ChatRequest(messages=more, session=SESSION))
+            await anext(stream)
+            await stream.aclose()
+            assert await num_tokens() == num_first
+
+            whole = await ask(*more, max_tokens=6)
+            assert whole.usage.reuse_break is None
+            assert whole.usage.num_held == num_first  # the cancelled turn computed the last id's KV already
+            stop = whole.message.content[3:5]
+            for session in (SESSION, None):  # asked again, and alone
+                stopped = await ask(*more, stop=(stop,), session=session)
+                assert stopped.message.content == whole.message.content[: whole.message.content.index(stop)]
+                usage = stopped.usage
+                assert usage.num_held + usage.num_shared + usage.num_computed == usage.num_prompt
+                assert usage.num_prompt == whole.usage.num_prompt and usage.num_computed >= 1
+                assert bool(usage.num_held) == (session is not None)
+            assert await num_tokens() <= whole.usage.num_prompt + len(stopped.token_ids)
+
+    run(main())
