@@ -189,5 +189,5 @@ class EngineDriver:
         assert min(usage.num_held, usage.num_shared, usage.num_computed, usage.num_recomputed) >= 0
         assert (usage.num_generated, usage.num_forced) == (len(call.ids), call.num_forced)
         # Ids that a grammar forces at the very beginning are there before the first step.
-        assert 0 <= min(usage.queued_s, usage.ttft_s)
+        assert min(usage.queued_s, usage.ttft_s) >= 0
         assert max(usage.queued_s, usage.ttft_s) <= usage.total_s
