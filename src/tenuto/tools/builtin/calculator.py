@@ -41,10 +41,10 @@ def calculator_tool() -> Tool:
 
     @tool(deadline_s=5.0, examples=[Example("What is 12 * 7?", {"expression": "12 * 7"}, "84", "12 * 7 = 84.")])
     def calculator(expression: str) -> str:
-        """Work out an arithmetic expression. 计算算术表达式。
+        """Arithmetic. 计算。
 
         Args:
-            expression: numbers with + - * / // % **, parentheses and functions such as sqrt, e.g. (3 + 4) * 2
+            expression: e.g. sqrt(3 + 4) * 2
         """
         return calculate(expression)
 

@@ -23,7 +23,7 @@ def clock_tool(clock: Clock) -> Tool:
 
     @tool(name="clock", deadline_s=5.0, examples=_EXAMPLES)
     async def tell() -> dict[str, str]:
-        """Today's date, weekday and the time. 今天的日期、星期和时间。"""
+        """Date, weekday and time now. 现在时间。"""
         now = clock.today()
         english, chinese = _WEEKDAYS[now.weekday()]
         return {

@@ -54,11 +54,11 @@ def search_tool(root: Path, limits: SearchLimits = SearchLimits()) -> Tool:
 
     @tool(name="search", deadline_s=20.0)
     def find(query: str, max_results: Annotated[int, pydantic.Field(ge=1, le=_MAX_RESULTS)] = 3) -> dict[str, Any]:
-        """Search the local documents and return the passages that fit best. 在本地文档中搜索。
+        """Search the local documents. 搜索文档。
 
         Args:
             query: words to look for
-            max_results: how many passages to return
+            max_results: most passages to return
         """
         return search(root, query, max_results, limits)
 

@@ -110,11 +110,11 @@ def weather_tool(clock: Clock, source: WeatherSource | None = None) -> Tool:
 
     @tool(deadline_s=15.0, examples=WEATHER_EXAMPLES)
     async def weather(city: Copied[str], date: Copied[str]) -> dict[str, Any]:
-        """Weather forecast for one city on one day. 查询某个城市某一天的天气。
+        """Weather of a city on a day. 查天气。
 
         Args:
-            city: the city, as the user wrote it
-            date: the day, as the user wrote it, e.g. today, next Monday, 明天
+            city: as the user wrote it
+            date: as the user wrote it, e.g. next Monday, 明天
         """
         named = plausible_city(city)
         day = resolve_date(date, clock.today().date())

@@ -15,7 +15,7 @@ from tenuto.tools.schema import Example
 
 
 def _call(question: str, city: str, date: str, weather: str, answer: str | None = None) -> Example:
-    result = json.dumps({"weather": weather, "source": "simulation"}, ensure_ascii=False)
+    result = json.dumps({"weather": weather}, ensure_ascii=False)
     return Example(question, {"city": city, "date": date}, result, answer)
 
 
@@ -32,6 +32,6 @@ WEATHER_EXAMPLES: tuple[Example, ...] = (
     _call("后天去成都要带伞吗？", "成都", "后天", "雷阵雨"),
     _call("How cold will Toronto be next Tuesday?", "Toronto", "next Tuesday", "light rain"),
     _call("东京今天会很热吗？", "东京", "今天", "雨"),
-    _call("Weather for Los Angeles tomorrow", "Los Angeles", "tomorrow", "cloudy"),
+    _call("Look up the weather in Los Angeles next Thursday", "Los Angeles", "next Thursday", "thunderstorms"),
     _call("查一下罗马周五的天气", "罗马", "周五", "多云"),
 )
