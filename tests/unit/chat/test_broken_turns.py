@@ -299,3 +299,26 @@ def test_a_refused_turn_changes_nothing():
         assert (await chat.ask(*more)).usage.reuse_break is None
 
     run(main())
+
+
+def test_a_turn_cancelled_while_its_session_opens_leaves_a_name_that_can_be_opened():
+    async def main() -> None:
+        chat = Chat([said("雨。")])
+        quick = chat.engine.open
+
+        opened = asyncio.Event()
+
+        async def slow(*args: object, **options: object) -> None:
+            await quick(*args, **options)
+            opened.set()
+            await asyncio.sleep(3600)
+
+        chat.engine.open = slow
+        task = asyncio.create_task(chat.ask(*ASK))
+        await opened.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        chat.engine.open = quick
+        assert (await chat.ask(*ASK)).message == assistant("雨。")
+
+    run(main())

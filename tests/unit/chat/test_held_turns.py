@@ -252,3 +252,25 @@ def test_end_ids_inside_a_reply_are_kept_but_not_shown():
         assert second.usage.reuse_break is None and chat.tokens()[: len(held)] == held
 
     run(main())
+
+
+def test_a_reply_after_text_that_the_template_changed_is_encoded_anew():
+    """Of the same length, so that only the text before it tells: the template says how long the talk has become."""
+    source = (
+        "{{ 'long' if messages | length > 5 else 'some' }}"
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    odd = [token for char in "good weather" for token in TOKENIZER.encode(char)]
+
+    async def main() -> None:
+        chat = Chat([[*odd, END], said("二"), said("三")], source=source)
+        first = await chat.ask(*ASK)
+        second = await chat.ask(*ASK, first.message, user("?"))
+        assert second.usage.reuse_break is None
+        messages = (*ASK, first.message, user("?"), second.message, user("??"))
+        third = await chat.ask(*messages)
+        assert third.usage.reuse_break == "template rewrites history at message 2"
+        assert chat.tokens() == (*chat.rendered(*messages), *said("三"))
+
+    run(main())
