@@ -1,0 +1,46 @@
+"""What all actors of a world share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenuto.clock import Clock
+from tenuto.engine import LocalEngineClient
+from tenuto.ids import BlockId, TokenId
+from tenuto.protocol.engine import GenerateParams
+from tenuto.protocol.grammar import TokenGrammar
+from tenuto.testing.fake_executor import FakeExecutor
+from tenuto.testing.naive_reply import ReplyCheck, naive_reply
+from tenuto.testing.toy_grammar import ToyGrammarCompiler
+from tenuto.testing.world_config import WorldConfig
+from tenuto.testing.world_history import History
+from tenuto.testing.world_watch import WatchedEngine
+
+
+@dataclass
+class Stage:
+    """The engine under test, and what the era is at: first a storm of faults; when everybody has come to rest after
+    it, the calm, in which everything must work."""
+
+    config: WorldConfig
+    clock: Clock
+    engine: WatchedEngine
+    client: LocalEngineClient
+    executor: FakeExecutor
+    compiler: ToyGrammarCompiler
+    history: History
+    storm: bool = True
+    calm: bool = False
+
+    def naive(self, tokens: list[TokenId], params: GenerateParams) -> ReplyCheck:
+        """Knows the right reply to `tokens`."""
+        grammar: TokenGrammar | None = None
+        if params.grammar is not None and not params.grammar.source.endswith("bad"):
+            grammar = self.compiler.compile(params.grammar)
+        return ReplyCheck(tokens, naive_reply(tokens, params, grammar, self.config.engine), self.history)
+
+    def reload(self) -> None:
+        """New weights: whatever was computed with the old ones must not be read again (B20)."""
+        self.engine.start_epoch(self.clock.now())
+        self.executor.poison(BlockId(block) for block in range(self.config.engine.num_blocks))
+        self.history.count("reload")

@@ -1,0 +1,216 @@
+"""The world can fail: each test breaks one thing on purpose, and the world must notice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tenuto.agents import agent as agent_module
+from tenuto.agents import effects
+from tenuto.engine import Engine, LocalEngineClient, generation
+from tenuto.engine.block_pool import BlockPool
+from tenuto.engine.kv_cache import KVCache
+from tenuto.engine.radix_tree import RadixTree
+from tenuto.engine.scheduler import Scheduler
+from tenuto.engine.stepper import Stepper
+from tenuto.testing import Violation, World, WorldConfig, world
+from tenuto.testing.world_config import draw_config
+
+MAX_SEEDS, MAX_STEPS = 12, 1600
+
+
+def violation() -> Violation:
+    """The first violation within a few seeds."""
+    for seed in range(MAX_SEEDS):
+        try:
+            World(seed).run(MAX_STEPS)
+        except Violation as found:
+            return found
+    pytest.fail(f"the world did not notice within {MAX_SEEDS} x {MAX_STEPS} steps")
+
+
+WRONG_OUTPUT = "follows from the tokens before it"
+
+
+@pytest.fixture(params=[True, False], ids=["with invariants", "by output alone"])
+def invariants(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Without them, and without a prefix cache whose own assertions are strict, only what comes out can tell."""
+    if not request.param:
+        monkeypatch.setattr(Engine, "check_invariants", lambda self: None)
+    return bool(request.param)
+
+
+@pytest.fixture
+def no_prefix_cache(invariants: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw(rng: random.Random) -> WorldConfig:
+        config = draw_config(rng)
+        return replace(config, engine=replace(config.engine, prefix_cache=invariants))
+
+    monkeypatch.setattr(world, "draw_config", draw)
+
+
+def test_a_block_freed_in_flight_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlockPool, "_put_back", lambda self, block: self._free.append(block))
+    assert "in flight" in str(violation())
+
+
+@pytest.mark.usefixtures("no_prefix_cache")
+def test_copy_on_write_is_skipped(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    monkeypatch.setattr(BlockPool, "is_writable", lambda self, block: True)
+    found = str(violation())
+    assert invariants or WRONG_OUTPUT in found
+
+
+def test_a_held_block_is_evicted(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    def evict_any(self: RadixTree) -> Any:
+        leaves = [node for node in self.nodes() if not node.children]
+        if not leaves:
+            return None
+        node = min(leaves, key=lambda n: n.serial)
+        self._remove(node)
+        return node.block
+
+    def recycle(self: BlockPool, block: Any) -> None:
+        self._published[block] = 0
+        if self._references[block] == 0:
+            self._num_cached -= 1
+        self._put_back(block)
+
+    monkeypatch.setattr(RadixTree, "evict", evict_any)
+    monkeypatch.setattr(BlockPool, "recycle", recycle)
+    violation()
+
+
+def test_a_partial_block_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = KVCache.commit
+
+    def commit_early(self: KVCache, table: Any, num_tokens: int, tokens: Any) -> None:
+        commit(self, table, num_tokens + (table.num_computed + num_tokens) % self.block_size // 2, tokens)
+
+    monkeypatch.setattr(KVCache, "commit", commit_early)
+    violation()
+
+
+def test_a_prefix_is_matched_by_less_than_its_tokens(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    def match(self: RadixTree, namespace: Any, after: Any, tokens: Any, max_tokens: int) -> list[Any]:
+        node = after if after is not None else self._roots.get(namespace)
+        found: list[Any] = []
+        size = self.block_size
+        while node is not None and (node.depth + 1) * size <= max_tokens and node.children:
+            first = tokens[node.depth * size]
+            node = next((child for key, child in node.children.items() if key[0] == first), None)
+            if node is not None:
+                found.append(node)
+        return found
+
+    monkeypatch.setattr(RadixTree, "match", match)
+    violation()
+
+
+def test_a_sampled_token_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    add = generation._add
+
+    def forgetful_add(request: Any, token: Any) -> Any:
+        finish = add(request, token)
+        if request.num_generated == 3:
+            request.session.tokens.pop()
+        return finish
+
+    monkeypatch.setattr(generation, "_add", forgetful_add)
+    violation()
+
+
+@pytest.mark.usefixtures("no_prefix_cache")
+def test_truncate_keeps_the_kv_of_forgotten_tokens(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    truncate = Engine.truncate
+
+    def stale(self: Engine, session: Any, num_tokens: int, now: float) -> None:
+        table = self._session(session).table
+        num_computed = table.num_computed
+        truncate(self, session, num_tokens, now)
+        kept = min(num_computed, len(table.blocks) * self.config.block_size)
+        if table.num_computed % self.config.block_size:
+            table.num_computed = kept
+
+    monkeypatch.setattr(Engine, "truncate", stale)
+    found = str(violation())
+    assert invariants or WRONG_OUTPUT in found
+
+
+def test_old_kv_survives_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "start_epoch", lambda self, now: None)
+    assert "never written, or freed" in str(violation())
+
+
+def test_a_closed_session_keeps_its_blocks(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    release = KVCache.release
+    monkeypatch.setattr(
+        KVCache, "release", lambda self, table: release(self, table) if table.num_computed % 5 else None
+    )
+    violation()
+
+
+def test_a_cancelled_request_stays_in_the_queue(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    monkeypatch.setattr(Stepper, "cancel", lambda self, request, now: None)
+    violation()
+
+
+def test_a_preempted_request_forgets_that_its_kv_is_gone(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    preempt = Scheduler.preempt
+
+    def keep_computed(self: Scheduler, request: Any, now: float) -> None:
+        num_computed = request.session.table.num_computed
+        preempt(self, request, now)
+        request.session.table.num_computed = num_computed
+
+    monkeypatch.setattr(Scheduler, "preempt", keep_computed)
+    violation()
+
+
+def lose_some(monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[Any], bool]) -> None:
+    deliver = LocalEngineClient._deliver
+    lost = [0]
+
+    def deliver_most(self: LocalEngineClient, deltas: Any) -> None:
+        lost[0] += 1
+        deliver(self, [delta for delta in deltas if lost[0] % 9 or not is_lost(delta)])
+
+    monkeypatch.setattr(LocalEngineClient, "_deliver", deliver_most)
+
+
+def test_a_delta_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_some(monkeypatch, lambda delta: not delta.done)
+    violation()
+
+
+def test_the_last_delta_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_some(monkeypatch, lambda delta: delta.done)
+    assert "deadlock" in str(violation())
+
+
+def test_long_requests_starve(monkeypatch: pytest.MonkeyPatch) -> None:
+    admit = Scheduler._admit
+
+    def admit_short(self: Scheduler, walk: Any, request: Any) -> Any:
+        return admit(self, walk, request) if len(request.session.tokens) < 30 else None
+
+    monkeypatch.setattr(Scheduler, "_admit", admit_short)
+    violation()
+
+
+def test_an_agent_leaves_its_session_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(model: Any, session: Any) -> None:
+        return None
+
+    monkeypatch.setattr(agent_module, "close_session", forget)
+    assert "outlives its run" in str(violation())
+
+
+def test_an_agent_loses_a_tool_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = effects._answered
+    monkeypatch.setattr(effects, "_answered", lambda *args: answered(*args)[:1])
+    assert "without a result" in str(violation())
