@@ -98,8 +98,11 @@ def key_name(name: str) -> str:
 
 
 def _start(calls: list[str], choice: ToolChoice, parallel: bool) -> str:
-    """The rules above the calls. Prose is free and lazy: as soon as the opening tag is complete, a call it is."""
-    prose = "PROSE: /(.|\\n)*/"
+    """The rules above the calls. Prose is free and lazy: as soon as the opening tag is complete, a call it is.
+
+    Prose does not begin with another tag of that family, such as a made-up tool's answer, which small models write.
+    """
+    prose = r"PROSE: /(?s:.*)/ & ~/\s*<tool_(?s:.*)/"
     if not calls:  # nothing can be called, so no call may begin
         return f"start: TALK\nTALK: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/"
     more = f" ({literal(chr(10) + OPEN)} call)*" if parallel else ""

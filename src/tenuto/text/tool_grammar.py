@@ -51,14 +51,12 @@ class ToolGrammar:
 
     def __init__(self, copied_from: Sequence[str]) -> None:
         self._copied_from = copied_from
-        self._can_copy = copied.has_copy(copied_from)
         self._rules: list[str] = []
-        self._uses_copies = False
+        self._copies: dict[copied.CopyRule, str | None] = {}
 
     def text(self) -> str:
         """All rules added so far."""
-        terminals = [copied.terminal("COPY", self._copied_from)] if self._uses_copies else []
-        return "\n".join([*self._rules, *terminals])
+        return "\n".join(self._rules)
 
     def add_tool(self, index: int, tool: ToolSpec) -> str | None:
         """Adds the rules of a tool's arguments; returns the rule's name, None if nothing can be copied into them.
@@ -76,10 +74,15 @@ class ToolGrammar:
         self._rules.append(f"{name}: {body}")
         return name
 
-    def copy(self) -> str | None:
-        """The terminal of a copied string's content; None if there is nothing to copy."""
-        self._uses_copies = self._uses_copies or self._can_copy
-        return "COPY" if self._can_copy else None
+    def copy(self, rule: copied.CopyRule) -> str | None:
+        """The rule's name of a copied string, quotes included; None if nothing can be copied. Each kind is one rule."""
+        if rule not in self._copies:
+            number = len(self._copies)
+            body = copied.body(f"COPY_{number}", self._copied_from, rule)
+            if body is not None and body[1]:
+                self._rules.append(body[1])
+            self._copies[rule] = None if body is None else self.rule(f"copy_{number}", body[0])
+        return self._copies[rule]
 
 
 class _Arguments:
@@ -107,9 +110,8 @@ class _Arguments:
             return self._json(schema, path)
         if not isinstance(schema, dict):
             raise GrammarError(f"{path} holds a copied string and must be a schema object, not a list")
-        if schema.get(COPIED) and "enum" not in schema:
-            copy = self._grammar.copy()
-            return None if copy is None else rf'"\"" {copy} "\""'
+        if schema.get(COPIED):
+            return self._copy(schema, path)
         if "$ref" in schema:
             return self._value(self._resolve(schema["$ref"]), path, depth + 1)
         self._refuse_others(schema, path)
@@ -123,6 +125,13 @@ class _Arguments:
         if "items" in schema:
             return self._array(schema, path, depth)
         raise GrammarError(f"{path} holds a copied string, but is no object with properties, array or union")
+
+    def _copy(self, schema: Mapping[str, Any], path: str) -> str | None:
+        rule = copied.CopyRule.from_schema(schema, path)
+        try:
+            return self._grammar.copy(rule)
+        except GrammarError as error:
+            raise GrammarError(f"{path}: its pattern {error}") from error
 
     def _refuse_others(self, schema: Mapping[str, Any], path: str) -> None:
         """Around a copied string only the plain shapes are known; silently dropping a condition would be worse."""

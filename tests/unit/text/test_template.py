@@ -49,7 +49,7 @@ def test_the_models_own_template_renders_what_it_knows() -> None:
 
 def test_our_own_template_is_used_for_tools_the_models_own_does_not_know() -> None:
     text = render([USER], embedded_files().chat_template, (TOOL,))
-    assert '"name": "get_weather", "description": "天气 of a city"' in text
+    assert "\nTools:\nget_weather(city): 天气 of a city\n" in text
     assert "SmolLM, trained by" not in text, "no system prompt that nobody asked for"
     assert COPIED not in text, "that keyword is for the grammar"
 
@@ -72,7 +72,7 @@ def test_calls_and_results_in_our_own_template() -> None:
         '<|im_start|>assistant\n<tool_call>{"name": "get_weather", "arguments": {"city": "北京"}}</tool_call><|im_end|>'
         in text
     )
-    assert '<|im_start|>user\n<tool_response>{"t": 3}</tool_response><|im_end|>' in text
+    assert '<|im_start|>tool\n{"t": 3}<|im_end|>' in text
 
 
 @pytest.mark.parametrize("written", ["", "Moment.\n", "好的。\n"])
@@ -173,3 +173,14 @@ def test_ids_equal_those_of_the_whole_string_where_content_has_no_control() -> N
         [USER, Message(role="assistant", content="  ok \n\n"), USER], (TOOL,), add_generation_prompt=True
     )
     assert embedded_tokenizer().encode(marked) == embedded_tokenizer().encode_with_control(marked.text)
+
+
+def test_a_tool_is_listed_as_its_signature() -> None:
+    properties = {
+        "item": {"type": "string", "description": "货品名称"},
+        "count": {"type": "integer"},
+        "unit": {"type": "string", "enum": ["box", "件"]},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["item"]}
+    text = render([USER], None, (ToolSpec(name="order", description="orders 货品", parameters=parameters),))
+    assert '\norder(item, count?: integer, unit?: "box" | "件"): orders 货品\n  item: 货品名称\n' in text
