@@ -64,7 +64,8 @@ class Request:
         if self.started_s is None:
             self.started_s = now
             self.num_held = min(self.num_held, computed)
-            self.num_shared = computed - self.num_held
+            # A match may reach beyond the prompt, into ids that the grammar forced; usage speaks of the prompt.
+            self.num_shared = max(0, min(computed, self.num_prompt) - self.num_held)
             self.session.total_reused_tokens += computed
             self.num_reached = computed  # what was lost while it waited is computed by this call for the first time
         self.num_reached = max(self.num_reached, computed)

@@ -104,3 +104,15 @@ def test_grammar_state_survives_preemption(make_driver: Make) -> None:
         assert all(c.finish == "grammar" for c in calls)
         outputs.add(tuple(tuple(c.ids) for c in calls))
     assert len(outputs) == 1
+
+
+def test_usage_speaks_of_the_prompt_though_forced_ids_are_shared_too(make_driver: Make) -> None:
+    driver = make_driver(block_size=4)
+    usages = []
+    for name in ("a", "b"):
+        driver.open(name)
+        grammar = pattern(*range(1, 11), ANY, ANY)
+        call = driver.generate(name, [30, 31, 32, 33, 34], GenerateParams(max_tokens=12), grammar)
+        driver.run()
+        usages.append(call.usage)
+    assert [(u.num_prompt, u.num_held, u.num_shared, u.num_computed) for u in usages] == [(5, 0, 0, 5), (5, 0, 5, 0)]
