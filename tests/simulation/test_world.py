@@ -50,6 +50,7 @@ MUST_HAPPEN = (
     "refused: session_exists",
     "refused: session_not_found",
     "reload",
+    "shutdown",
     "step fault: after",
     "step fault: before",
     "step fault: halfway",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tenuto.engine.config import EngineConfig
 from tenuto.errors import ContextLengthError, GrammarError, InvalidRequest, NeverFits
 from tenuto.ids import TokenId
-from tenuto.protocol.engine import FinishReason, GenerateParams, TokenDelta
+from tenuto.protocol.engine import FinishReason, GenerateParams, GenerateUsage, TokenDelta
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.testing.fake_executor import expected_next
 from tenuto.testing.world_history import History
@@ -81,6 +81,7 @@ class ReplyCheck:
     def __init__(self, tokens: Sequence[TokenId], reply: Iterator[NaiveToken], history: History) -> None:
         self.tokens = list(tokens)  # prompt and what was received
         self.num_received = 0
+        self.usage: GenerateUsage | None = None
         self.finish: FinishReason | None = None
         self._reply = reply
         self._history = history
@@ -105,7 +106,7 @@ class ReplyCheck:
             expect(wanted.finish == (delta.finish if last else None), f"finish {delta.finish}, not {wanted.finish}")
         expect(bool(delta.ids), "a delta without ids")
         expect((delta.finish is None) == (delta.usage is None), "usage comes with the finish and only then")
-        self.finish = delta.finish
+        self.finish, self.usage = delta.finish, delta.usage
 
     def settle(self, held: Sequence[TokenId]) -> None:
         """The session's tokens after a call that broke off: the naive reply, at least as far as it was received."""

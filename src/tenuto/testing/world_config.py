@@ -29,6 +29,7 @@ class WorldConfig:
     interrupt: float = 0.0  # a call is cancelled, left or its session closed
     probe: float = 0.0  # another call on a busy session, per delta
     refused: float = 0.0  # a call that must be refused
+    shutdown: bool = False  # the storm ends with the engine's stop instead of the calm
 
 
 def draw_config(rng: random.Random) -> WorldConfig:
@@ -62,4 +63,5 @@ def draw_config(rng: random.Random) -> WorldConfig:
         interrupt=rng.choice((0.0, 0.15, 0.4)),
         probe=rng.choice((0.0, 0.05)),
         refused=rng.choice((0.0, 0.1)),
+        shutdown=rng.random() < 0.1,
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from tenuto.errors import (
     Cancelled,
+    EngineClosed,
     GrammarError,
     InvalidRequest,
     QueueFull,
@@ -48,7 +49,13 @@ class SessionActor:
         self._num_opened = 0
 
     async def live(self) -> None:
-        """Random calls until the calm."""
+        """Random calls until the storm is over, or the engine stops."""
+        try:
+            await self._live()
+        except EngineClosed:
+            self._stage.history.expect(self._stage.stopped, "the engine stopped by itself")
+
+    async def _live(self) -> None:
         stage, rng = self._stage, self._rng
         while stage.storm:
             if not self._sessions:
@@ -138,14 +145,20 @@ class SessionActor:
         check = ReplyCheck([*self._sessions[session], *ids], iter(()), self._stage.history)
         refusal = naive_refusal(len(self._sessions[session]), ids, None, self._stage.config.engine)
         ending = await self._interruptible(session, self._follow_append(session, ids, refusal))
-        self._settle(session, check, ending, num_before=len(self._sessions.get(session, ())))
+        self._settle(session, check, ending)
         return ending
 
     async def _generate(self, session: SessionId, ids: list[TokenId], params: GenerateParams) -> Ending:
         tokens = self._sessions[session]
         check = self._stage.naive([*tokens, *ids], params)
+        expected_held, num_losses = self._stage.expected_held(session, len(ids))
         ending = await self._interruptible(session, self._follow_generate(session, ids, params, check))
-        self._settle(session, check, ending, num_before=len(tokens))
+        self._settle(session, check, ending)
+        if check.usage is not None and check.usage.num_steps and num_losses == self._stage.engine.num_losses:
+            # In a full pool, a partial block that would have to be copied is computed again instead.
+            held, size = check.usage.num_held, self._stage.config.engine.block_size
+            right = held in (expected_held, expected_held // size * size)
+            self._stage.history.expect(right, f"{session}: {held} tokens held, not {expected_held}")
         return ending
 
     # How a call goes and ends
@@ -198,6 +211,9 @@ class SessionActor:
                 return "broken"
             case Cancelled():
                 return "closed"
+            case EngineClosed():
+                stage.history.expect(stage.stopped, "the engine stopped by itself")
+                return "broken"
             case _:
                 stage.history.expect(refusal is type(error), f"{error.code} ({error}), but {refusal} was expected")
                 return "refused"
@@ -221,7 +237,7 @@ class SessionActor:
                 return "cancelled"
             raise
 
-    def _settle(self, session: SessionId, check: ReplyCheck, ending: Ending, *, num_before: int) -> None:
+    def _settle(self, session: SessionId, check: ReplyCheck, ending: Ending) -> None:
         """Bring the naive model up to date, and compare it with the session."""
         stage, expect = self._stage, self._stage.history.expect
         stage.history.add(stage.clock.now(), self.name, session, ending)
@@ -232,7 +248,7 @@ class SessionActor:
         expect(not stage.engine.is_busy(session), f"{session} is busy after its call {ending}")
         held = list(stage.engine.tokens(session))
         unchanged = held == self._sessions[session]
-        if ending == "refused" or (ending == "cancelled" and unchanged and not check.num_received):
+        if ending == "refused" or (ending != "done" and unchanged and not check.num_received):
             expect(unchanged, f"{session} changed although the call was refused")
             return
         if ending == "done":
@@ -285,8 +301,14 @@ class SessionActor:
         self._stage.history.expect(False, f"a call was accepted that must raise {kind.__name__}")
 
     def _check_tokens(self, session: SessionId) -> None:
-        held = list(self._stage.engine.tokens(session))
-        self._stage.history.expect(held == self._sessions[session], f"{session} holds other tokens than it should")
+        stage, expect = self._stage, self._stage.history.expect
+        held = list(stage.engine.tokens(session))
+        expect(held == self._sessions[session], f"{session} holds other tokens than it should")
+        stats = stage.engine.stats(session, stage.clock.now())
+        expect(stats.num_tokens == len(held), f"{session}: {stats} for {len(held)} tokens")
+        num_blocks = stage.config.engine.blocks_for(stats.num_computed)
+        expect(stats.num_blocks_owned + stats.num_blocks_shared == num_blocks, f"{session}: wrong blocks, {stats}")
+        expect(min(stats.waiting_s, stats.running_s, stats.suspended_s) >= 0, f"{session}: negative time, {stats}")
 
     # What is asked for
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tenuto.clock import Clock
 from tenuto.engine import LocalEngineClient
-from tenuto.ids import BlockId, TokenId
+from tenuto.ids import BlockId, SessionId, TokenId
 from tenuto.protocol.engine import GenerateParams
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.testing.fake_executor import FakeExecutor
@@ -31,6 +31,14 @@ class Stage:
     history: History
     storm: bool = True
     calm: bool = False
+    stopped: bool = False  # the engine was stopped on purpose
+
+    async def stop(self) -> None:
+        """The engine stops while everybody is at work: each request ends with EngineClosed."""
+        self.stopped = True
+        await self.client.stop()
+        self.history.expect(not self.engine.entries and not self.engine.has_work, "requests outlive the engine")
+        self.history.count("shutdown")
 
     def naive(self, tokens: list[TokenId], params: GenerateParams) -> ReplyCheck:
         """Knows the right reply to `tokens`."""
@@ -38,6 +46,12 @@ class Stage:
         if params.grammar is not None and not params.grammar.source.endswith("bad"):
             grammar = self.compiler.compile(params.grammar)
         return ReplyCheck(tokens, naive_reply(tokens, params, grammar, self.config.engine), self.history)
+
+    def expected_held(self, session: SessionId, num_new: int) -> tuple[int, int]:
+        """How many tokens the session's next call must find held, unless somebody's KV is given up meanwhile; and
+        how often that happened so far."""
+        stats = self.engine.stats(session, self.clock.now())
+        return min(stats.num_computed, stats.num_tokens + num_new - 1), self.engine.num_losses
 
     def reload(self) -> None:
         """New weights: whatever was computed with the old ones must not be read again (B20)."""

@@ -54,6 +54,12 @@ class WatchedEngine(Engine):
     def is_open(self, session: SessionId) -> bool:
         return session in self._sessions
 
+    @property
+    def num_losses(self) -> int:
+        """How often KV was given up that somebody still held."""
+        counters = self.counters()
+        return counters.num_discards + counters.num_preemptions + counters.num_failed_steps + self._epoch
+
     # Calls
 
     def open(
