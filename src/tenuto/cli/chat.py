@@ -13,7 +13,6 @@ from tenuto.cli import options
 from tenuto.cli.assistant import assistant
 from tenuto.cli.render import Show, ShowText, show_json
 from tenuto.errors import TenutoError
-from tenuto.wiring import open_model
 
 HELP = "Ctrl-C stops an answer, /new starts over, Ctrl-D or /quit leaves."
 
@@ -26,6 +25,8 @@ def chat(
     threads: options.Threads = None,
 ) -> None:
     """Talk with the agent. What it has computed stays between your questions."""
+    from tenuto.wiring import open_model  # brings in torch: seconds that `--help` need not wait for
+
     config = options.config_from(model, precision, threads)
     console = Console()
     # Reading a line blocks, so it keeps the main thread, where Ctrl-C arrives, and the model runs beside it.

@@ -11,11 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tenuto.checkpoint import open_checkpoint
+from tenuto.checkpoint import find_model, open_checkpoint
 from tenuto.cli import options
 from tenuto.config import EMBEDDED_MODEL, Config
 from tenuto.errors import ConfigError, ModelFileError
-from tenuto.wiring import find_model
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from tenuto.cli import options
 from tenuto.cli.assistant import assistant
 from tenuto.cli.render import ShowText, show_json
 from tenuto.config import Config
-from tenuto.wiring import open_model
 
 
 def run(
@@ -38,6 +37,8 @@ def run(
 
 
 async def _answer(question: str, config: Config, tools: options.Tools, as_json: bool, hold: bool) -> RunFinished:
+    from tenuto.wiring import open_model  # brings in torch: seconds that `--help` need not wait for
+
     console = Console()
     show = show_json if as_json else ShowText(console)
     finished: RunFinished | None = None

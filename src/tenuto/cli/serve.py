@@ -14,9 +14,6 @@ from tenuto.cli import options
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.ids import IdSource
-from tenuto.server import create_app
-from tenuto.server import serve as serve_app
-from tenuto.wiring import open_model
 
 
 def serve(
@@ -48,6 +45,10 @@ def serve(
 
 
 async def _serve(config: Config) -> None:
+    from tenuto.server import create_app  # these bring in torch and FastAPI: seconds that `--help` need not wait for
+    from tenuto.server import serve as serve_app
+    from tenuto.wiring import open_model
+
     typer.echo("loading the model ...", err=True)
     async with open_model(config) as client:
         info = await client.info()

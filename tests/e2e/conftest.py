@@ -1,0 +1,19 @@
+"""Tests of the real process and the real small model. The model is loaded once; each test starts its own engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenuto.clock import RealClock
+from tenuto.config import Config
+from tenuto.wiring import LoadedModel, load
+
+
+@pytest.fixture(scope="session")
+def config() -> Config:
+    return Config.load(kv_tokens=8192)
+
+
+@pytest.fixture(scope="session")
+def loaded(config: Config) -> LoadedModel:
+    return load(config, RealClock())

@@ -1,0 +1,105 @@
+"""`tenuto serve` as users run it: a process of its own, the real model, the official client, a signal to end it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tenuto.protocol.messages import COPIED
+
+pytestmark = pytest.mark.model
+
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 60.0
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "the weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", COPIED: True, "maxLength": 4}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "tenuto", "serve", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+    watchdog = threading.Timer(START_DEADLINE_S, process.kill)
+    watchdog.start()
+    assert process.stderr is not None
+    url = next((m.group(0) for m in (re.search(r"http://\S+", line) for line in process.stderr) if m), None)
+    watchdog.cancel()
+    assert url, "the server ended before it listened"
+    threading.Thread(target=process.stderr.read, daemon=True).start()
+    yield process, url
+    if process.poll() is None:
+        process.kill()
+        process.wait(STOP_DEADLINE_S)
+
+
+@pytest.fixture
+def client(server: tuple[subprocess.Popen[str], str]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=server[1], api_key="none", max_retries=0, timeout=120)
+
+
+def test_the_model_answers_to_default(client: openai.OpenAI) -> None:
+    assert "default" in [model.id for model in client.models.list()]
+
+
+def test_a_later_turn_computes_only_what_is_new(client: openai.OpenAI) -> None:
+    messages = [{"role": "user", "content": "What is the capital of France? 用一句话回答。"}]
+    first = client.chat.completions.create(model="default", messages=messages, temperature=0, max_tokens=24)
+    assert first.usage is not None and first.choices[0].message.content
+    messages += [first.choices[0].message.model_dump(), {"role": "user", "content": "And of Italy?"}]
+    stream = client.chat.completions.create(
+        model="default",
+        messages=messages,
+        temperature=0,
+        max_tokens=12,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"ignore_eos": True},
+    )
+    chunks = list(stream)
+    usage = chunks[-1].usage
+    assert usage is not None and usage.prompt_tokens_details is not None
+    assert usage.completion_tokens == 12
+    # Whole blocks of the first turn are found again, its generated ids among them.
+    held = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert usage.prompt_tokens_details.cached_tokens >= held - 2 * 16
+    assert [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason] == ["length"]
+
+
+def test_a_forced_call_has_the_declared_arguments(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(
+        model="default",
+        messages=[{"role": "user", "content": "北京天气怎么样？"}],
+        tools=[WEATHER],
+        tool_choice={"type": "function", "function": {"name": "get_weather"}},
+        temperature=0,
+        max_tokens=64,
+    )
+    assert reply.choices[0].finish_reason == "tool_calls"
+    (call,) = reply.choices[0].message.tool_calls or []
+    assert call.function.name == "get_weather"
+    city = json.loads(call.function.arguments)["city"]
+    assert city and city in "北京天气怎么样？"
+
+
+def test_sigterm_ends_it_in_order(server: tuple[subprocess.Popen[str], str]) -> None:
+    process, _ = server
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(STOP_DEADLINE_S) == 0

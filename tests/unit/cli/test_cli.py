@@ -1,0 +1,71 @@
+"""The command line where no weights are needed: help, listings, and what wrong input looks like."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def tenuto(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tenuto", *arguments],
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "120", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", **environment},
+        check=False,
+    )
+
+
+def test_help_names_the_commands() -> None:
+    result = tenuto("--help")
+    assert result.returncode == 0
+    for name in ("run", "chat", "demo", "serve", "models"):
+        assert name in result.stdout
+
+
+def test_models_lists_the_embedded_one_and_says_why_others_do_not_run(tmp_path: Path) -> None:
+    (tmp_path / "坏.gguf").write_bytes(b"GGUF" + b"\x00" * 10)
+    result = tenuto("models", "--json", str(tmp_path))
+    assert result.returncode == 1
+    embedded, broken = map(json.loads, result.stdout.splitlines())
+    assert embedded["runs"] and embedded["family"] == "llama" and embedded["num_parameters"] > 1e8
+    assert not broken["runs"] and "坏.gguf" in broken["problem"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("run", "hi", "--model", "/nowhere/x.gguf"), 1, "no model at /nowhere/x.gguf"),
+        (("run", "hi", "--precision", "int3"), 1, "setting precision (TENUTO_PRECISION)"),
+        (("run", "  "), 2, "the question is empty"),
+        (("run", "hi", "--max-turns", "0"), 2, "--max-turns"),
+        (("serve", "--port", "70000"), 2, "--port"),
+        (("nonsense",), 2, "No such command"),
+        (("models", "/nowhere"), 1, "/nowhere"),
+    ],
+)
+def test_wrong_input_is_told_without_a_stack_trace(arguments: tuple[str, ...], status: int, message: str) -> None:
+    result = tenuto(*arguments)
+    assert result.returncode == status, result
+    assert message in result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_a_wrong_setting_in_the_environment_is_named() -> None:
+    result = tenuto("run", "hi", TENUTO_KV_TOKENS="many")
+    assert result.returncode == 1 and "TENUTO_KV_TOKENS" in result.stderr
+
+
+def test_a_tools_file_that_fails_is_told_with_its_line_before_the_model_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "tools.py"
+    path.write_text("x = 1\nraise RuntimeError('坏了')\n", encoding="utf-8")
+    result = tenuto("run", "hi", "--tools", str(path))
+    assert result.returncode == 1
+    assert "line 2" in result.stderr and "坏了" in result.stderr
+    assert "Traceback" not in result.stderr
