@@ -28,6 +28,7 @@ MUST_HAPPEN = (
     "cancel: prefill",
     "cancel: queued",
     "cancel: step in flight",
+    "cancel: tool wait",
     "ended: appended",
     "ended: cancelled",
     "ended: grammar",
@@ -177,4 +178,4 @@ def test_b31_cancelling_everything_everywhere_leaks_nothing() -> None:
     counts = World(31, replace(BUSY, interrupt=0.9, pause_s=0.0)).run(1000).counts
     cancelled = {name: count for name, count in counts.items() if name.startswith("cancel: ")}
     assert sum(cancelled.values()) > 200
-    assert set(cancelled) >= {f"cancel: {place}" for place in ("queued", "prefill", "decode", "agent run")}
+    assert set(cancelled) >= {f"cancel: {place}" for place in ("queued", "prefill", "decode", "agent run", "tool wait")}

@@ -86,7 +86,7 @@ class AgentActor:
         if stage.storm and rng.random() < stage.config.interrupt:
             await stage.clock.sleep(rng.expovariate(1.0) * rng.choice((0.01, 0.1, 2.0)))
             if cancelled := task.cancel():
-                stage.history.count("cancel: agent run")
+                stage.history.count("cancel: tool wait" if _waits_for_tools(events) else "cancel: agent run")
         try:
             await task
         except asyncio.CancelledError:
@@ -135,3 +135,8 @@ class AgentActor:
     def _check_closed(self, session: SessionId) -> None:
         is_open = self._stage.engine.is_open(session)
         self._stage.history.expect(not is_open or self._stage.stopped, f"{session} outlives its run")
+
+
+def _waits_for_tools(events: Sequence[AgentEvent]) -> bool:
+    last = events[-1] if events else None
+    return isinstance(last, ToolAnswered) or (isinstance(last, TurnFinished) and last.reason == "tool_calls")
