@@ -89,6 +89,7 @@ def test_a_forced_call_has_the_declared_arguments(client: openai.OpenAI) -> None
         messages=[{"role": "user", "content": "北京天气怎么样？"}],
         tools=[WEATHER],
         tool_choice={"type": "function", "function": {"name": "get_weather"}},
+        parallel_tool_calls=False,
         temperature=0,
         max_tokens=64,
     )
