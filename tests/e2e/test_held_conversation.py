@@ -1,6 +1,8 @@
-"""Continuation on the real model, through messages: a later turn computes what is new, and says the same as a cold one."""
+"""Continuation on the real model: a later turn computes only what is new, and says the same as a cold one."""
 
 from __future__ import annotations
+
+import itertools
 
 import anyio
 import pytest
@@ -42,7 +44,7 @@ async def _ask(loaded: LoadedModel, config: Config, *, hold: bool) -> tuple[list
 
 def test_eight_turns_compute_the_new_ids_and_the_one_without_kv(loaded: LoadedModel, config: Config) -> None:
     replies, usages = anyio.run(lambda: _ask(loaded, config, hold=True))
-    for before, now in zip(usages, usages[1:], strict=False):
+    for before, now in itertools.pairwise(usages):
         appended = now.num_prompt - (before.num_prompt + before.num_generated)
         assert now.num_computed == appended + 1
         assert now.num_held == now.num_prompt - now.num_computed
