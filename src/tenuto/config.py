@@ -25,7 +25,7 @@ class Config(BaseSettings):
     )
 
     model: str = Field(
-        EMBEDDED_MODEL, description="a GGUF file, a Hugging Face directory, or `embedded` for the model that comes along"
+        EMBEDDED_MODEL, description="a GGUF file, a Hugging Face directory, or `embedded`: the one that comes along"
     )
     precision: Literal["fp32", "bf16"] = Field("fp32", description="number format of weights, activations and KV")
     num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
@@ -36,7 +36,9 @@ class Config(BaseSettings):
     max_chunk_tokens: int = Field(256, ge=1, description="most tokens of one request in one step")
     max_running: int = Field(64, ge=1, description="most requests computing at once")
     max_waiting: int = Field(1024, ge=1, description="most requests waiting; one more is refused")
-    max_sessions: int = Field(1024, ge=1, description="most conversations held; the longest idle is closed for a new one")
+    max_sessions: int = Field(
+        1024, ge=1, description="most conversations held; for one more the longest idle is closed"
+    )
     policy: Literal["agent", "fcfs"] = Field("agent", description="who goes first; `fcfs` is the plain baseline")
     prefix_cache: bool = Field(True, description="share the KV of equal beginnings between sessions")
 
@@ -52,7 +54,7 @@ class Config(BaseSettings):
 
     @classmethod
     def load(cls, **overrides: object) -> Config:
-        """Settings from the environment with overrides (None means not given). Raises ConfigError naming the setting."""
+        """The environment's settings under overrides (None: not given). Raises ConfigError naming the setting."""
         given = {name: value for name, value in overrides.items() if value is not None}
         try:
             return cls(**given)  # type: ignore[arg-type]
