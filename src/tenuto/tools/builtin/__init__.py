@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tenuto.clock import Clock
 from tenuto.tools.builtin.calculator import calculator_tool
 from tenuto.tools.builtin.clock import clock_tool
 from tenuto.tools.builtin.search import search_tool
+from tenuto.tools.builtin.talk_examples import TALK_EXAMPLES
 from tenuto.tools.builtin.weather import HttpWeather, WeatherSource, weather_tool
 from tenuto.tools.schema import Tool
 
@@ -24,5 +26,7 @@ def builtin_tools(clock: Clock, *, search_root: Path | None = None, weather_url:
     """
     source: WeatherSource | None = HttpWeather(weather_url) if weather_url else None
     found = [search_tool(search_root)] if search_root is not None else []
-    # Weather last: a small model follows the examples it has read last, and weather is what it needs them for.
-    return [*found, clock_tool(clock), calculator_tool(), weather_tool(clock, source)]
+    tools = [*found, clock_tool(clock), calculator_tool(), weather_tool(clock, source)]
+    # Talk belongs to no tool; the agent shows the examples of all of them spread among each other.
+    tools[0] = replace(tools[0], examples=(*TALK_EXAMPLES, *tools[0].examples))
+    return tools

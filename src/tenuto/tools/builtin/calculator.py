@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
 
 from tenuto.errors import InvalidArguments
-from tenuto.tools.schema import Example, Tool, tool
+from tenuto.tools.schema import Copied, Example, Tool, tool
 
 _MAX_CHARS = 1000
 _MAX_DEPTH = 100
 _MAX_BITS = 4096  # about 1200 digits
 _MAX_ARGUMENTS = 64
 _SPELLINGS = str.maketrans({"×": "*", "÷": "/", "−": "-", "（": "(", "）": ")", "＋": "+", "，": ",", "^": "**"})
+
+_NUMBER = r"[0-9]+(,[0-9]{3})*(\.[0-9]+)?"
+_SIGNS = r"[-+*/×÷−＋^]|\*\*|//"
+_WORDS = (
+    (r"plus|加上|加", "+"),
+    (r"minus|减去|减", "-"),
+    (r"multiplied by|times|x|乘以|乘", "*"),
+    (r"divided by|over|除以", "/"),
+    (r"to the power of", "**"),
+    (r"% of|percent of", "/100*"),
+    (r"%|mod", "%"),
+)
+_OPERATOR = f"({_SIGNS}|{'|'.join(words for words, _ in _WORDS)})"
+_OPERAND = rf"([(（] ?)*-?{_NUMBER}( ?[)）])*"
+EXPRESSION_PATTERN = f"(?i:{_OPERAND}( ?{_OPERATOR} ?{_OPERAND})+)"
+"""What a question holds of arithmetic, as a regular expression: two numbers or more, with operators or their words in
+English and Chinese between them. The grammar copies by it, so that a small model finds no arithmetic in "你好"."""
+
+Expression = Annotated[Copied[str], pydantic.Field(json_schema_extra={"pattern": EXPRESSION_PATTERN})]
 
 Number = int | float
 
@@ -36,19 +58,53 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+_EXAMPLES = (
+    Example("8.5减2等于多少？", {"expression": "8.5减2"}, "8.5 - 2 = 6.5", "8.5 - 2 = 6.5。"),
+    Example("What is 6 * 14?", {"expression": "6 * 14"}, "6 * 14 = 84", "6 * 14 = 84."),
+)
+
+
 def calculator_tool() -> Tool:
     """The tool `calculator(expression)`."""
 
-    @tool(deadline_s=5.0, examples=[Example("What is 12 * 7?", {"expression": "12 * 7"}, "84", "12 * 7 = 84.")])
-    def calculator(expression: str) -> str:
-        """Arithmetic. 计算。
-
-        Args:
-            expression: e.g. sqrt(3 + 4) * 2
-        """
-        return calculate(expression)
+    @tool(deadline_s=5.0, examples=_EXAMPLES)
+    def calculator(expression: Expression) -> str:
+        """work out arithmetic"""
+        read = in_symbols(expression)
+        return f"{read} = {calculate(read)}"
 
     return calculator
+
+
+def in_symbols(expression: str) -> str:
+    """The expression with operator words as operators, and single spaces around operators between numbers.
+
+    What is no arithmetic in words, e.g. sqrt(2), stays as it is; so does what cannot be worked out.
+    """
+    text = " ".join(expression.split())
+    if not re.fullmatch(EXPRESSION_PATTERN, text):
+        return text
+    text = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", text).translate(_SPELLINGS)
+    for words, operator in _WORDS:
+        text = re.sub(words, f" {operator} ", text, flags=re.I)
+    text = re.sub(r"(?<=[0-9)])\s*(\*\*|//|[-+*/%])\s*", r" \1 ", text)
+    return _balanced(re.sub(r"(?<=\() | (?=\))", "", " ".join(text.split())))
+
+
+def _balanced(text: str) -> str:
+    """Without the parentheses that have no partner: a sentence around the expression may have left one."""
+    opened: list[int] = []
+    single: set[int] = set()
+    for at, char in enumerate(text):
+        if char == "(":
+            opened.append(at)
+        elif char == ")":
+            if opened:
+                opened.pop()
+            else:
+                single.add(at)
+    single.update(opened)
+    return "".join(char for at, char in enumerate(text) if at not in single).strip()
 
 
 def calculate(expression: str) -> str:

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from tenuto.clock import Clock
+from tenuto.tools.builtin.dates import WEEKDAYS
 from tenuto.tools.schema import Example, Tool, tool
 
-_WEEKDAYS = (
-    ("Monday", "星期一"),
-    ("Tuesday", "星期二"),
-    ("Wednesday", "星期三"),
-    ("Thursday", "星期四"),
-    ("Friday", "星期五"),
-    ("Saturday", "星期六"),
-    ("Sunday", "星期日"),
-)
+_CHINESE_WEEKDAYS = "一二三四五六日"
 
-_EXAMPLES = (Example("What time is it?", {}, '{"time": "09:00", "zone": "UTC"}', "It is 09:00."),)
+# One line for both languages, since the tool cannot know the question's: the answer takes the half it needs.
+_RESULT = "2026-03-02 09:15 UTC, Monday, 星期一"
+_EXAMPLES = (
+    Example("What date is it?", {}, _RESULT, "Monday, 2026-03-02 09:15 UTC."),
+    Example("现在是几点几分？", {}, _RESULT, "2026-03-02 09:15 UTC，星期一。"),
+)
 
 
 def clock_tool(clock: Clock) -> Tool:
     """The tool `clock()`."""
 
     @tool(name="clock", deadline_s=5.0, examples=_EXAMPLES)
-    async def tell() -> dict[str, str]:
-        """Date, weekday and time now. 现在时间。"""
+    async def tell() -> str:
+        """the date and time now"""
         now = clock.today()
-        english, chinese = _WEEKDAYS[now.weekday()]
-        return {
-            "date": now.date().isoformat(),
-            "weekday": f"{english} {chinese}",
-            "time": now.strftime("%H:%M"),
-            "zone": now.tzname() or "local",
-        }
+        weekdays = f"{WEEKDAYS[now.weekday()].title()}, 星期{_CHINESE_WEEKDAYS[now.weekday()]}"
+        return f"{now:%Y-%m-%d %H:%M} {now.tzname() or 'local'}, {weekdays}"
 
     return tell

@@ -15,17 +15,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pydantic
 
 from tenuto.errors import ConfigError, InvalidArguments
-from tenuto.tools.schema import Tool, tool
+from tenuto.tools.schema import Copied, Example, Tool, tool
 
 _SUFFIX_WORDS = ".md .txt .rst .py .json .jsonl .csv .tsv .toml .yaml .yml .html .log .ini .cfg"
 _SUFFIXES = frozenset(_SUFFIX_WORDS.split())
 _MAX_PASSAGE_CHARS = 600
-_MAX_RESULTS = 10
 _CJK = r"\u3400-\u4dbf\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af"
 _WORDS = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
 _IS_CJK = re.compile(rf"[{_CJK}]")
@@ -37,6 +36,8 @@ class SearchLimits:
     max_file_bytes: int = 512 * 1024  # of larger files the beginning is read
     max_total_bytes: int = 16 * 1024 * 1024
     max_depth: int = 12
+    max_results: int = 2  # told to the model
+    max_text_chars: int = 600  # of the whole result, so that a small model can read it
 
 
 @dataclass(frozen=True)
@@ -47,28 +48,63 @@ class Passage:
     terms: frozenset[str]  # the question's terms in it
 
 
+@dataclass(frozen=True)
+class SearchResult:
+    passages: tuple[Passage, ...]  # the best first
+    notes: tuple[str, ...]  # what a limit left unread, or that nothing was found
+
+
+Query = Annotated[Copied[str], pydantic.Field(json_schema_extra={"minLength": 2})]
+
+_EXAMPLES = (
+    Example("查找文档 日志", {"query": "日志"}, "log.md:3: 日志写到标准输出。", "log.md:3: 日志写到标准输出。"),
+    Example(
+        "Search the docs for batch size",
+        {"query": "batch size"},
+        "batch.md:7: The batch size is set in the config.",
+        "batch.md:7: The batch size is set in the config.",
+    ),
+)
+
+
 def search_tool(root: Path, limits: SearchLimits = SearchLimits()) -> Tool:
     """The tool `search(query)` over the text files under `root`. Raises ConfigError if that is no directory."""
     if not root.is_dir():
         raise ConfigError(f"search directory {root}: there is no such directory")
 
-    @tool(name="search", deadline_s=20.0)
-    def find(query: str, max_results: Annotated[int, pydantic.Field(ge=1, le=_MAX_RESULTS)] = 3) -> dict[str, Any]:
-        """Search the local documents. 搜索文档。
-
-        Args:
-            query: words to look for
-            max_results: most passages to return
-        """
-        return search(root, query, max_results, limits)
+    @tool(name="search", deadline_s=20.0, examples=_EXAMPLES)
+    def find(query: Query) -> str:
+        """search the documents"""
+        return as_text(search(root, query, limits.max_results, limits), terms(query), limits.max_text_chars)
 
     return find
 
 
-def search(root: Path, query: str, max_results: int, limits: SearchLimits) -> dict[str, Any]:
+def as_text(found: SearchResult, wanted: set[str], max_chars: int) -> str:
+    """One line a passage, "file:line: snippet", of which each gets its share of `max_chars`, and the notes."""
+    share = max(40, max_chars // max(1, len(found.passages)))
+    lines = []
+    for passage in found.passages:
+        place = f"{passage.file}:{passage.line}: "
+        lines.append(place + _snippet(" ".join(passage.text.split()), wanted, max(20, share - len(place))))
+    return "\n".join([*lines, *found.notes])
+
+
+def _snippet(text: str, wanted: set[str], max_chars: int) -> str:
+    """The part of the text around the first wanted term, cut at both ends if need be."""
+    if len(text) <= max_chars:
+        return text
+    lower = text.lower()
+    places = [at for term in wanted if (at := lower.find(term)) >= 0]
+    start = max(0, min(min(places, default=0) - max_chars // 4, len(text) - max_chars))
+    cut = text[start : start + max_chars]
+    return ("..." if start else "") + cut + ("..." if start + max_chars < len(text) else "")
+
+
+def search(root: Path, query: str, max_results: int, limits: SearchLimits) -> SearchResult:
     """The best passages by the summed weight of the distinct query terms in them, rarer terms weighing more.
 
-    Returns {"results": [{"file", "line", "text"}]}, with a "note" if a limit left files unread or nothing was found.
+    Raises InvalidArguments for a query without words.
     """
     wanted = terms(query)
     if not wanted:
@@ -89,10 +125,9 @@ def search(root: Path, query: str, max_results: int, limits: SearchLimits) -> di
         return (-score, len(passage.text), passage.file, passage.line)
 
     best = sorted(found, key=rank)[:max_results]
-    answer: dict[str, Any] = {"results": [{"file": p.file, "line": p.line, "text": p.text} for p in best]}
     if not best:
-        notes.append("nothing was found; try other words")
-    return {**answer, "note": "; ".join(notes)} if notes else answer
+        notes.append(f"没有找到：{query}" if _IS_CJK.search(query) else f"Nothing found: {query}")
+    return SearchResult(tuple(best), tuple(notes))
 
 
 def terms(text: str) -> set[str]:

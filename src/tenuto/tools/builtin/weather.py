@@ -1,26 +1,38 @@
-"""The weather tool: the forecast for a city on a day, simulated unless a real source is configured."""
+"""The weather tool: the forecast for a city on a day, simulated unless a real source is configured.
+
+Its result is one ready line in the language of the city, since the smallest models can repeat such a line truthfully
+but cannot read JSON. The line shows the day as it was understood, so that a misread one is seen.
+"""
 
 from __future__ import annotations
 
 import random
 import re
-import unicodedata
 from collections.abc import Awaitable, Callable
 from datetime import date
-from typing import Any, Protocol
+from typing import Annotated, Literal, Protocol
 from urllib.parse import quote
 
 import httpx
+import pydantic
 
 from tenuto.clock import Clock
-from tenuto.errors import ConfigError, InvalidArguments, ToolError
-from tenuto.tools.builtin.dates import resolve_date, without_dates
-from tenuto.tools.builtin.weather_examples import WEATHER_EXAMPLES
+from tenuto.errors import ConfigError, ToolError
+from tenuto.tools.builtin.cities import english_name, known_city
+from tenuto.tools.builtin.dates import DATE_PATTERN, DATE_WORDS, MONTHS, resolve_date, without_dates
+from tenuto.tools.builtin.weather_examples import weather_examples
 from tenuto.tools.schema import Copied, Tool, tool
 
 Fetch = Callable[[str], Awaitable[str]]
 
+_NO_CITY_PART = f"{DATE_WORDS}|[0-9你您我谁几]|什么|多少|等于|谢谢|再见"  # no city's name holds these
+
+# Told to the grammar only: callers that have none may name a day in their own words, and are answered, not refused.
+City = Annotated[Copied[str], pydantic.Field(json_schema_extra={"minLength": 2, "not": {"pattern": _NO_CITY_PART}})]
+Day = Annotated[Copied[str], pydantic.Field(json_schema_extra={"pattern": DATE_PATTERN})]
+
 _MAX_CITY_CHARS = 60
+_MAX_REPORT_CHARS = 300
 _MAX_BODY_BYTES = 64 * 1024
 _FETCH_DEADLINE_S = 10.0
 _CONDITIONS = (
@@ -28,50 +40,56 @@ _CONDITIONS = (
     ("cloudy", "多云"),
     ("overcast", "阴"),
     ("light rain", "小雨"),
-    ("rain", "雨"),
+    ("rain", "中雨"),
     ("thunderstorms", "雷阵雨"),
     ("windy", "大风"),
     ("fog", "雾"),
 )
-_COLD_CONDITIONS = (("snow", "雪"), ("light snow", "小雪"))
+_COLD_CONDITIONS = (("snow", "大雪"), ("light snow", "小雪"))
 _NO_CITY_WORDS = (
     "it me my there here where what's like city the weather forecast temperature rain umbrella what how is a in for "
-    "of at on this that week weekend day please you your place town somewhere anywhere outside"
+    "of at on this that week weekend day please you your place town somewhere anywhere outside will show tell check"
 )
 _NO_CITY = frozenset(_NO_CITY_WORDS.split())
 _NO_CHINESE_CITY = re.compile(
-    "天气预报|天气|天氣|气温|温度|下雨|雨|伞|城市|这里|這裡|那里|那裡|哪里|怎么样|如何|这儿|那儿|本地|当地|我|你|的|吗|会"
+    "天气预报|天气|天氣|气温|温度|下雨|下雪|雨|雪|伞|城市|这里|這裡|那里|那裡|哪里|怎么样|如何|这儿|那儿|本地|当地|"
+    "告诉|请问|我|你|的|吗|会|冷|热"
 )
 _EDGES = " \t\n\"'`.,;:!?()[]，。？！、；：“”‘’（）的"
 
 
 class WeatherSource(Protocol):
-    """Where forecasts come from. Raises ToolError."""
+    """Where forecasts come from."""
 
-    async def forecast(self, city: str, day: date) -> dict[str, Any]: ...
+    is_simulated: bool  # then only known cities are answered, and the result says that it is simulated
+
+    async def forecast(self, city: str, day: date) -> str:
+        """One short line, in the language of the city's name. Raises ToolError."""
+        ...
 
 
 class SimulatedWeather:
-    """Invents plausible weather from city and day: the same question always gets the same answer, and it says so."""
+    """Invents plausible weather from city and day: the same question always gets the same answer."""
 
-    async def forecast(self, city: str, day: date) -> dict[str, Any]:
-        chance = random.Random(f"{unicodedata.normalize('NFKC', city).casefold()}|{day.isoformat()}")
+    is_simulated = True
+
+    async def forecast(self, city: str, day: date) -> str:
+        chance = random.Random(f"{english_name(city)}|{day.isoformat()}")
         winter = abs(day.month - 7) / 6  # 0 in July, 1 in January
-        high = round(28 - 22 * winter + chance.uniform(-6, 6))
-        low = high - chance.randint(5, 11)
-        choices = _CONDITIONS + (_COLD_CONDITIONS if high <= 3 else ())
-        english, chinese = chance.choice(choices)
-        condition = chinese if _is_chinese(city) else english
-        return {"weather": condition, "high_c": high, "low_c": low, "source": "simulation"}
+        degrees = round(28 - 22 * winter + chance.uniform(-8, 6))
+        english, chinese = chance.choice(_CONDITIONS + (_COLD_CONDITIONS if degrees <= 3 else ()))
+        return f"{chinese}，{degrees}°C" if _is_chinese(city) else f"{english}, {degrees}°C"
 
 
 class HttpWeather:
-    """Asks a web service; its answer is handed on as it is.
+    """Asks a web service; the beginning of its answer is handed on, as one line.
 
     Args:
         url_template: http(s) address with `{city}` and `{date}` in it, e.g. "https://host/v1?q={city}&day={date}".
         fetch: gets an address and returns the body's text; None uses httpx.
     """
+
+    is_simulated = False
 
     def __init__(self, url_template: str, fetch: Fetch | None = None) -> None:
         if not re.match(r"https?://", url_template) or "{city}" not in url_template:
@@ -79,9 +97,9 @@ class HttpWeather:
         self._template = url_template
         self._fetch = fetch if fetch is not None else fetch_text
 
-    async def forecast(self, city: str, day: date) -> dict[str, Any]:
+    async def forecast(self, city: str, day: date) -> str:
         url = self._template.replace("{city}", quote(city, safe="")).replace("{date}", day.isoformat())
-        return {"report": await self._fetch(url), "source": "web"}
+        return " ".join((await self._fetch(url)).split())[:_MAX_REPORT_CHARS]
 
 
 async def fetch_text(url: str) -> str:
@@ -105,31 +123,60 @@ async def fetch_text(url: str) -> str:
 
 
 def weather_tool(clock: Clock, source: WeatherSource | None = None) -> Tool:
-    """The tool `weather(city, date)`; both are copied from the conversation."""
+    """The tool `weather(city, date)`; both are copied from the conversation, but for the usual day."""
     forecasts = source if source is not None else SimulatedWeather()
 
-    @tool(deadline_s=15.0, examples=WEATHER_EXAMPLES)
-    async def weather(city: Copied[str], date: Copied[str]) -> dict[str, Any]:
-        """Weather of a city on a day. 查天气。
-
-        Args:
-            city: as the user wrote it
-            date: as the user wrote it, e.g. next Monday, 明天
-        """
-        named = plausible_city(city)
-        day = resolve_date(date, clock.today().date())
+    @tool(deadline_s=15.0, examples=weather_examples(forecasts.is_simulated))
+    async def weather(city: City, date: Day | Literal["today", "今天"]) -> str:
+        """the weather of a city on a date"""
+        named = known_city(without_dates(city)) if forecasts.is_simulated else plausible_city(city)
+        if named is None:
+            return unknown_city(city)
+        today = clock.today().date()
+        day = resolve_date(date, today)
         if day is None:
-            raise InvalidArguments(
-                f"argument 'date': {date[:40]!r} names no day; "
-                "ask the user for the day (e.g. today, tomorrow, next Monday, 2026-12-03)"
-            )
-        return {"city": named, "date": day.isoformat(), **await forecasts.forecast(named, day)}
+            return unknown_day(date, city)
+        phrase = _in_language_of(named, date, is_today=day == today)
+        return result_line(named, phrase, day, await forecasts.forecast(named, day), forecasts.is_simulated)
 
     return weather
 
 
-def plausible_city(text: str) -> str:
-    """The city's name without day names and possessives. Raises InvalidArguments if no name is left."""
+def result_line(city: str, phrase: str, day: date, report: str, is_simulated: bool) -> str:
+    """What the model reads, e.g. "Oslo, today (3 May): light rain, 8°C (simulated)"."""
+    if _is_chinese(city):
+        shown = f"{day.month}月{day.day}日"
+        return f"{city}，{f'{phrase}（{shown}）' if phrase else shown}：{report}{'（模拟）' if is_simulated else ''}"
+    shown = f"{day.day} {MONTHS[day.month - 1]}"
+    return f"{city}, {f'{phrase} ({shown})' if phrase else shown}: {report}{' (simulated)' if is_simulated else ''}"
+
+
+def _in_language_of(city: str, phrase: str, *, is_today: bool) -> str:
+    """The phrase if it is in the city's language, else our own word for today, else nothing: the date says it."""
+    if _is_chinese(city) == _is_chinese(phrase):
+        return " ".join(phrase.split())
+    if not is_today:
+        return ""
+    return "今天" if _is_chinese(city) else "today"
+
+
+def unknown_city(text: str) -> str:
+    """The result for a city that is none. It hands the model the question to ask: that small ones can repeat."""
+    shown = " ".join(text.split())[:_MAX_CITY_CHARS]
+    if _is_chinese(text):
+        return f"未知城市{shown}。请问：您想查哪个城市？"
+    return f"Unknown city {shown}. Ask: Which city do you mean?"
+
+
+def unknown_day(phrase: str, city: str) -> str:
+    shown = " ".join(phrase.split())[:_MAX_CITY_CHARS]
+    if _is_chinese(phrase + city):
+        return f"未知日期{shown}。请问：您想查哪一天？"
+    return f"Unknown day {shown}. Ask: Which day do you mean?"
+
+
+def plausible_city(text: str) -> str | None:
+    """The city's name without day names and possessives; None if no name is left."""
     name = without_dates(text).strip(_EDGES)
     name = re.sub(r"['’]s?$", "", name).strip(_EDGES)
     name = re.sub(r"^(?:in|at|for|of|the weather in)\s+", "", name, flags=re.I)
@@ -140,7 +187,7 @@ def plausible_city(text: str) -> str:
         or all(word in _NO_CITY for word in words)
         or not _NO_CHINESE_CITY.sub("", name)
     ):
-        raise InvalidArguments(f"argument 'city': {text[:40]!r} is not a city; ask the user which city they mean")
+        return None
     return name
 
 

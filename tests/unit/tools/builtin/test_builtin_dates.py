@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
 from datetime import date
 
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
-from tenuto.tools.builtin.dates import resolve_date, without_dates
+from tenuto.text import copied
+from tenuto.tools.builtin.dates import DATE_PATTERN, DATE_WORDS, resolve_date, without_dates
 
 WEDNESDAY = date(2026, 1, 7)
 
@@ -69,6 +73,14 @@ WEDNESDAY = date(2026, 1, 7)
         ("2027年2月1日", "2027-02-01"),
         ("5号", "2026-02-05"),
         ("１２月３日", "2026-12-03"),
+        ("this week", "2026-01-07"),
+        ("next week", "2026-01-12"),
+        ("下周", "2026-01-12"),
+        ("下个星期", "2026-01-12"),
+        ("本周", "2026-01-07"),
+        ("weekend", "2026-01-10"),
+        ("next weekend", "2026-01-17"),
+        ("下周末", "2026-01-17"),
     ],
 )
 def test_a_day_is_resolved_against_today(phrase, expected):
@@ -80,8 +92,7 @@ def test_a_day_is_resolved_against_today(phrase, expected):
     [
         "",
         "Beijing",
-        "next week",
-        "下周",
+        "week",
         "someday",
         "the weather",
         "2月30日",
@@ -114,3 +125,50 @@ def test_next_monday_is_never_today(today):
 )
 def test_day_names_can_be_taken_out(text, rest):
     assert without_dates(text) == rest
+
+
+def is_in_no_calendar(phrase: str) -> bool:
+    """29 February of a common year, 30 February, 31 April and the like."""
+    text = phrase.lower()
+    return bool(re.search(r"\b31|月31|[-/.]31|\b30|月30|[-/.]30|29", text)) and bool(re.search(r"\d", text))
+
+
+@given(phrase=st.from_regex(re.compile(DATE_PATTERN, re.ASCII), fullmatch=True), today=st.dates(date(2020, 1, 1)))
+@example(phrase="Next THURSDAY", today=WEDNESDAY)
+@example(phrase="下下周二", today=WEDNESDAY)
+def test_everything_the_pattern_admits_is_understood(phrase, today):
+    assume(today.year < 2090)
+    assert resolve_date(phrase, today) is not None or is_in_no_calendar(phrase)
+
+
+def offered(text: str) -> list[str]:
+    """What the grammar of a copied argument with the pattern admits."""
+    pattern = copied.CopyRule.from_schema({"type": "string", "pattern": DATE_PATTERN}, "the argument").pattern
+    assert pattern is not None
+    return copied.matches(pattern, [text])
+
+
+@pytest.mark.parametrize(
+    ("text", "phrases"),
+    [
+        ("Check New York's weather next Monday for me", ["next Monday"]),
+        ("Will it be sunny in Barcelona the day after tomorrow?", ["the day after tomorrow"]),
+        ("帮我看看纽约下周一的天气", ["下周一"]),
+        ("大后天大连冷吗", ["大后天"]),
+        ("下周天气怎么样", ["下周"]),
+        ("12月3日成都天气", ["12月3日"]),
+        ("Lima on December 3rd, 2027", ["December 3rd, 2027"]),
+        ("Lima on 2026-12-03", ["2026-12-03"]),
+        ("Is Friday or Saturday better?", ["Friday", "Saturday"]),
+        ("Monterrey and Sunderland", []),
+        ("天气怎么样", []),
+    ],
+)
+def test_a_text_offers_its_days_whole(text, phrases):
+    assert offered(text) == phrases
+
+
+def test_no_known_city_holds_a_word_for_days():
+    from tenuto.tools.builtin.cities import listed_names
+
+    assert [name for name in listed_names() if re.search(DATE_WORDS, name)] == []

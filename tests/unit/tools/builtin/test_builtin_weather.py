@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from datetime import UTC, date, datetime
 
@@ -9,123 +8,135 @@ import httpx
 import pytest
 
 from tenuto.clock import VirtualClock, run_virtual
-from tenuto.errors import ConfigError, InvalidArguments, ToolError
+from tenuto.errors import ConfigError, ToolError
 from tenuto.protocol.messages import COPIED
 from tenuto.tools.builtin.weather import HttpWeather, SimulatedWeather, fetch_text, plausible_city, weather_tool
-from tenuto.tools.builtin.weather_examples import WEATHER_EXAMPLES
+from tenuto.tools.builtin.weather_examples import weather_examples
 from tenuto.tools.schema import Tool
 
 MONDAY = datetime(2024, 5, 6, 9, tzinfo=UTC)
 
 
-def ask(tool: Tool, city: str, day: str) -> dict:
-    async def main() -> dict:
+def ask(tool: Tool, city: str, day: str) -> str:
+    async def main() -> str:
         return await tool(**tool.check({"city": city, "date": day}))
 
     return run_virtual(main())
 
 
+def simulated(city: str, day: str) -> str:
+    return ask(weather_tool(VirtualClock(MONDAY)), city, day)
+
+
 def test_the_parameters_are_city_and_date_both_copied():
     tool = weather_tool(VirtualClock())
     assert tool.name == "weather"
-    assert tool.parameters["required"] == ["city", "date"]
-    assert all(each[COPIED] for each in tool.parameters["properties"].values())
+    assert list(tool.parameters["properties"]) == tool.parameters["required"] == ["city", "date"]
+    city, day = tool.parameters["properties"].values()
+    assert city[COPIED] and city["minLength"] == 2
+    (phrase, default) = day["anyOf"]
+    assert phrase[COPIED] and phrase["pattern"] and default["enum"] == ["today", "今天"]
 
 
 @pytest.mark.parametrize(
-    ("city", "day", "named", "iso"),
+    ("city", "day", "begins"),
     [
-        ("Beijing", "today", "Beijing", "2024-05-06"),
-        ("New York's", "next Monday", "New York", "2024-05-13"),
-        ("上海", "明天", "上海", "2024-05-07"),
-        ("纽约的", "下周一", "纽约", "2024-05-13"),
-        ("“广州”", "后天？", "广州", "2024-05-08"),
-        ("in Rome", "2024-06-01", "Rome", "2024-06-01"),
-        ("Beijing today", "today", "Beijing", "2024-05-06"),
-        ("São Paulo", "Friday", "São Paulo", "2024-05-10"),
+        ("Beijing", "today", "Beijing, today (6 May): "),
+        ("New York's", "next Monday", "New York, next Monday (13 May): "),
+        ("上海", "明天", "上海，明天（5月7日）："),
+        ("纽约的", "下周一", "纽约，下周一（5月13日）："),
+        ("“广州”", "后天？", "广州，后天？（5月8日）："),
+        ("in Rome", "2024-06-01", "Rome, 2024-06-01 (1 June): "),
+        ("Beijing today", "today", "Beijing, today (6 May): "),
+        ("São Paulo", "Friday", "Sao Paulo, Friday (10 May): "),
+        ("查一下拉萨", "下周二", "拉萨，下周二（5月14日）："),
+        ("昆明明", "明天", "昆明，明天（5月7日）："),
+        ("青岛", "today", "青岛，今天（5月6日）："),
+        ("Oslo", "今天", "Oslo, today (6 May): "),
+        ("Oslo", "明天", "Oslo, 7 May: "),
     ],
 )
-def test_the_answer_names_the_city_the_day_and_that_it_is_simulated(city, day, named, iso):
-    answer = ask(weather_tool(VirtualClock(MONDAY)), city, day)
-    assert (answer["city"], answer["date"], answer["source"]) == (named, iso, "simulation")
-    assert answer["low_c"] < answer["high_c"]
-    assert ask(weather_tool(VirtualClock(MONDAY)), city, day) == answer
+def test_the_result_is_one_line_with_the_city_the_day_and_that_it_is_simulated(city, day, begins):
+    line = simulated(city, day)
+    assert line.startswith(begins)
+    assert re.fullmatch(r"[a-z ]+, -?\d+°C \(simulated\)|[一-鿿]+，-?\d+°C（模拟）", line.removeprefix(begins))
+    assert simulated(city, day) == line
+
+
+def test_both_names_of_a_city_have_the_same_weather():
+    degrees = [re.search(r"-?\d+°C", simulated(city, day)) for city, day in (("Beijing", "tomorrow"), ("北京", "明天"))]
+    assert degrees[0] and degrees[1] and degrees[0].group() == degrees[1].group()
 
 
 def test_simulated_weather_depends_on_city_and_day():
     async def main() -> set[str]:
         days = [date(2026, 7, n) for n in range(1, 15)]
-        return {str(await SimulatedWeather().forecast(city, day)) for city in ("北京", "Oslo") for day in days}
+        return {await SimulatedWeather().forecast(city, day) for city in ("北京", "Oslo") for day in days}
 
-    assert len(asyncio.run(main())) > 20
+    assert len(asyncio.run(main())) > 15
+
+
+@pytest.mark.parametrize("city", ["Will", "What's the weather", "it", "?", "12", "x" * 80, "Xyzzy"])
+def test_what_is_no_city_is_asked_back(city):
+    assert simulated(city, "today") == f"Unknown city {city[:60]}. Ask: Which city do you mean?"
+
+
+@pytest.mark.parametrize("city", ["气怎么样", "雨吗", "告诉", "阿巴"])
+def test_what_is_no_city_is_asked_back_in_chinese(city):
+    assert simulated(city, "今天") == f"未知城市{city}。请问：您想查哪个城市？"
+
+
+@pytest.mark.parametrize(("city", "day"), [("Oslo", "soon"), ("Oslo", "30 February"), ("Oslo", "")])
+def test_what_names_no_day_is_asked_back(city, day):
+    assert simulated(city, day) == f"Unknown day {day}. Ask: Which day do you mean?"
+
+
+def test_what_names_no_day_is_asked_back_in_chinese():
+    assert simulated("成都", "2月30日") == "未知日期2月30日。请问：您想查哪一天？"
+
+
+def test_the_worked_examples_have_the_form_of_the_results():
+    for is_simulated in (True, False):
+        for example in weather_examples(is_simulated):
+            city, day = example.arguments["city"], example.arguments["date"]
+            if city in ("Xyzzy", "阿巴"):
+                assert example.result == simulated(city, day)
+                assert example.answer in example.result
+                continue
+            begins = simulated(city, day).split("(")[0].split("（")[0]
+            assert example.result.startswith(begins)
+            assert ("simulated" in example.result or "模拟" in example.result) == is_simulated
+            report = re.split("[:：] ?", example.result)[1]
+            assert report in example.answer
+
+
+def test_a_configured_service_is_asked_and_its_answer_handed_on_for_any_city():
+    asked: list[str] = []
+
+    async def fetch(url: str) -> str:
+        asked.append(url)
+        return "晴，\n20 度" + "。" * 1000
+
+    tool = weather_tool(VirtualClock(MONDAY), HttpWeather("https://w.example/v1?q={city}&day={date}&key=K", fetch))
+    answer = ask(tool, "圣保罗/&x", "明天")
+    assert answer.startswith("圣保罗/&x，明天（5月7日）：晴， 20 度") and len(answer) < 350
+    assert "模拟" not in answer + "".join(str(e.result) for e in tool.examples)
+    assert asked == ["https://w.example/v1?q=%E5%9C%A3%E4%BF%9D%E7%BD%97%2F%26x&day=2024-05-07&key=K"]
+    assert ask(tool, "What's the weather", "today").startswith("Unknown city")
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
-    "city",
-    [
-        "",
-        "  ",
-        "today",
-        "今天",
-        "weather",
-        "the weather",
-        "What's the weather like",
-        "今天天气如何",
-        "it",
-        "天气",
-        "这里",
-        "?",
-        "12",
-        "x" * 80,
-    ],
+    "city", ["", "today", "今天", "the weather", "What's the weather like", "今天天气如何", "这里", "12", "x" * 80]
 )
-def test_what_is_no_city_is_asked_back(city):
-    with pytest.raises(InvalidArguments, match=r"argument 'city'.*ask the user which city"):
-        ask(weather_tool(VirtualClock(MONDAY)), city, "today")
+def test_a_real_service_is_not_asked_for_what_is_no_city(city):
+    assert plausible_city(city) is None
 
 
 def test_a_city_whose_name_begins_like_a_common_word_stays():
     assert [plausible_city(c) for c in ("Here East", "Atlanta", "Inverness", "Thereza", "天津")] == [
         "Here East", "Atlanta", "Inverness", "Thereza", "天津",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("day", ["", "soon", "next week", "下周", "Beijing"])
-def test_what_names_no_day_is_asked_back(day):
-    with pytest.raises(InvalidArguments, match=r"argument 'date'.*ask the user for the day"):
-        ask(weather_tool(VirtualClock(MONDAY)), "Beijing", day)
-
-
-def test_the_worked_examples_are_what_the_tool_does():
-    tool = weather_tool(VirtualClock(MONDAY))
-    calls = [e for e in WEATHER_EXAMPLES if e.arguments is not None]
-    assert len(calls) >= 12
-    for example in calls:
-        answer = ask(tool, example.arguments["city"], example.arguments["date"])
-        assert answer["city"] == example.arguments["city"]
-        assert json.loads(example.result).items() <= answer.items(), example.question
-        assert example.answer is None or answer["weather"] in example.answer
-
-
-def test_the_worked_examples_speak_both_languages_and_of_none_of_the_measured_cities():
-    text = json.dumps([e.question for e in WEATHER_EXAMPLES], ensure_ascii=False)
-    assert len(WEATHER_EXAMPLES) >= 12
-    assert not re.search("Beijing|Shanghai|New York|北京|上海|纽约", text)
-    chinese = [e for e in WEATHER_EXAMPLES if re.search("[一-鿿]", e.question)]
-    assert 4 <= len(chinese) <= len(WEATHER_EXAMPLES) - 4
-
-
-def test_a_configured_service_is_asked_and_its_answer_handed_on():
-    asked: list[str] = []
-
-    async def fetch(url: str) -> str:
-        asked.append(url)
-        return "晴，20 度"
-
-    tool = weather_tool(VirtualClock(MONDAY), HttpWeather("https://w.example/v1?q={city}&day={date}&key=K", fetch))
-    answer = ask(tool, "圣保罗/&x", "tomorrow")
-    assert answer == {"city": "圣保罗/&x", "date": "2024-05-07", "report": "晴，20 度", "source": "web"}
-    assert asked == ["https://w.example/v1?q=%E5%9C%A3%E4%BF%9D%E7%BD%97%2F%26x&day=2024-05-07&key=K"]
 
 
 @pytest.mark.parametrize("template", ["", "ftp://h/{city}", "https://h/weather", "file:///etc/{city}"])
