@@ -38,4 +38,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 COPIED = "x-tenuto-copied"
-"""Schema keyword on a string: its value must be copied from what the user or a tool said in this conversation."""
+"""Schema keyword on a string: its value must be copied from what the user or a tool said in this conversation.
+
+True: from any of it; "newest": from the newest message that holds a value which fits the schema.
+"""

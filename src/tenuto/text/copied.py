@@ -7,7 +7,8 @@ nor ends with white space, quotes, brackets or the punctuation of sentences; sig
 
 A schema may ask more of a copied string: lengths, a `pattern`, and what it must `not` contain. With a pattern the
 copies are the parts of the text that match it whole, the longest from where each begins, left to right. So where
-the text says "next Monday", a pattern of dates offers that and never "Monday" alone.
+the text says "next Monday", a pattern of dates offers that and never "Monday" alone. A copy may also be asked to come
+from the newest text that holds one: then an earlier question's date is not mistaken for this one's.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ _ANNOTATIONS = frozenset({"type", "title", "description", "default", "examples",
 MAX_COPIED_CHARS = 200_000
 MAX_MATCHED_CHARS = 4_000  # that a pattern is looked for in; the newest
 MAX_MATCHES = 500
+_MAX_TEXTS_LOOKED_AT = 32  # for the newest copy
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,13 @@ class CopyRule:
     without: str | None = None  # no part of the value matches this
     min_length: int = 1
     max_length: int | None = None
+    newest: bool = False  # only from the newest text that holds such a copy
 
     @classmethod
     def from_schema(cls, schema: Mapping[str, Any], path: str) -> CopyRule:
         """Raises GrammarError, naming the path, for what a copied string cannot be asked."""
+        if schema.get(COPIED, True) not in (True, "newest"):
+            raise GrammarError(f'{path}.{COPIED} must be true or "newest"')
         known = {"pattern", "not", "minLength", "maxLength"} | _ANNOTATIONS
         others = sorted(schema.keys() - known)
         negated = schema.get("not", {"pattern": None})
@@ -68,6 +73,7 @@ class CopyRule:
             _pattern(negated["pattern"], f"{path}.not.pattern"),
             max(1, schema.get("minLength", 1)),
             schema.get("maxLength"),
+            schema.get(COPIED) == "newest",
         )
         if rule.pattern is not None and (rule.without or rule.min_length > 1 or rule.max_length):
             raise GrammarError(f"{path} is a copied string with a pattern; put its other conditions into the pattern")
@@ -114,12 +120,15 @@ def body(name: str, texts: Sequence[str], rule: CopyRule) -> tuple[str, str] | N
 
     None if nothing in the texts can be copied. Raises GrammarError if a pattern is no regular expression.
     """
+    choices = [[text] for text in reversed(texts[-_MAX_TEXTS_LOOKED_AT:])] if rule.newest else [texts]
+    bodies = (_body(name, choice, rule) for choice in choices)
+    return next((found for found in bodies if found is not None), None)
+
+
+def _body(name: str, texts: Sequence[str], rule: CopyRule) -> tuple[str, str] | None:
     if rule.pattern is not None:
-        # A JSON string twice: once for the argument, once for the grammar.
-        found = [
-            json.dumps(json.dumps(m, ensure_ascii=False), ensure_ascii=False) for m in matches(rule.pattern, texts)
-        ]
-        return (" | ".join(found), "") if found else None
+        values = [json.dumps(match, ensure_ascii=False) for match in matches(rule.pattern, texts)]
+        return (" | ".join(json.dumps(value, ensure_ascii=False) for value in values), "") if values else None
     terminals = _terminals(name, texts, rule)
     return (rf'"\"" {name} "\""', terminals) if _can_match(name, terminals) else None
 

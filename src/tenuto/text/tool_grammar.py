@@ -199,7 +199,7 @@ class _Arguments:
             return any(self._has_copies(item, visited) for item in schema)
         if not isinstance(schema, dict):
             return False
-        if schema.get(COPIED) is True:
+        if schema.get(COPIED):
             return True
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in visited:

@@ -26,16 +26,22 @@ NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_REPORTED = 5  # argument errors told to the model in one result
 
 
+@dataclass(frozen=True)
 class _CopiedMark:
+    keyword: bool | str
+
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler(core)
         if handler.resolve_ref_schema(schema).get("type") != "string":
             raise ConfigError("Copied[...] marks strings only, e.g. Copied[str]")
-        return {**schema, COPIED: True}
+        return {**schema, COPIED: self.keyword}
 
 
-Copied = Annotated[T, _CopiedMark()]
+Copied = Annotated[T, _CopiedMark(True)]
 """`Copied[str]`: the grammar admits only text that the user or a tool wrote in this conversation."""
+
+CopiedNewest = Annotated[T, _CopiedMark("newest")]
+"""`CopiedNewest[str]`: the same, but only from the newest message that holds a value which fits."""
 
 
 @dataclass(frozen=True)

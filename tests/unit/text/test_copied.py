@@ -97,6 +97,17 @@ def test_lengths_count_characters_not_escapes(compiler: LLGuidanceCompiler) -> N
         assert admits(compiler, schema, value, text) == fits, value
 
 
+def test_the_newest_text_that_holds_a_copy_wins(compiler: LLGuidanceCompiler) -> None:
+    schema = {"type": "string", COPIED: "newest", "pattern": DATE}
+    texts = ("北京今天天气怎么样？", "Beijing, Monday: rain", "And tomorrow?", "Thanks.")
+    assert admits(compiler, schema, "tomorrow", *texts)
+    for older in ("今天", "Monday"):
+        assert not admits(compiler, schema, older, *texts), older
+    plain = {"type": "string", COPIED: "newest"}
+    assert admits(compiler, plain, "纽约", "北京", "纽约", "？")
+    assert not admits(compiler, plain, "北京", "北京", "纽约", "？")
+
+
 def test_what_a_copy_must_not_contain(compiler: LLGuidanceCompiler) -> None:
     schema = {"type": "string", COPIED: True, "minLength": 2, "not": {"pattern": DATE}}
     assert admits(compiler, schema, "大连", "明天大连")
@@ -109,6 +120,7 @@ def test_what_a_copy_must_not_contain(compiler: LLGuidanceCompiler) -> None:
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
+        ({COPIED: "oldest"}, 'must be true or "newest"'),
         ({"format": "date"}, r"'t': the parameters\.x .* format"),
         ({"enum": ["a"]}, r"the parameters\.x .* enum"),
         ({"not": {"type": "number"}}, "a `not` other than of a pattern"),
