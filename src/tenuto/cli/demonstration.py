@@ -114,16 +114,16 @@ async def _converse(loaded: LoadedModel, config: Config, show: ShowText | None, 
 
 
 def _side_by_side(held: Transcript, off: Transcript) -> Table:
-    table = Table(caption="known = held + computed tokens; forced: appended by the grammar, not decoded; seconds")
-    for name in ("turn", "known", "held", "computed", "generated", "forced", "TTFT", "in tool"):
-        table.add_column(name, justify="right")
-    for name in ("computed, not held", "TTFT, not held"):
+    """Turn by turn: what was known, what was held of it, what was computed; beside it the run that holds nothing."""
+    table = Table(caption="known = held + computed; forced: by the grammar, not decoded; TTFT, tool: seconds")
+    for name in ("turn", "known", "held", "computed", "forced", "TTFT", "tool"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("not held:\ncomputed", "\nTTFT"):
         table.add_column(name, justify="right", style="yellow")
     for number, (a, b, tool_s) in enumerate(zip(held.turns, off.turns, held.tool_s, strict=False), 1):
         use, other = a.usage, b.usage
-        reused = use.num_held + use.num_shared
-        row = [number, use.num_prompt, reused, use.num_computed, use.num_generated, use.num_forced]
-        times = [f"{use.ttft_s:.2f}", f"{tool_s:.3f}"]
+        row = (number, use.num_prompt, use.num_held + use.num_shared, use.num_computed, use.num_forced)
+        times = (f"{use.ttft_s:.2f}", f"{tool_s:.2f}")
         table.add_row(*map(str, row), *times, str(other.num_computed), f"{other.ttft_s:.2f}")
     return table
 
