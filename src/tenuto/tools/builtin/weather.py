@@ -21,7 +21,7 @@ from tenuto.errors import ConfigError, ToolError
 from tenuto.tools.builtin.cities import english_name, known_city
 from tenuto.tools.builtin.dates import DATE_PATTERN, DATE_WORDS, MONTHS, resolve_date, without_dates
 from tenuto.tools.builtin.weather_examples import weather_examples
-from tenuto.tools.schema import Copied, Tool, tool
+from tenuto.tools.schema import Copied, CopiedNewest, Tool, tool
 
 Fetch = Callable[[str], Awaitable[str]]
 
@@ -29,7 +29,7 @@ _NO_CITY_PART = f"{DATE_WORDS}|[0-9你您我谁几]|什么|多少|等于|谢谢|
 
 # Told to the grammar only: callers that have none may name a day in their own words, and are answered, not refused.
 City = Annotated[Copied[str], pydantic.Field(json_schema_extra={"minLength": 2, "not": {"pattern": _NO_CITY_PART}})]
-Day = Annotated[Copied[str], pydantic.Field(json_schema_extra={"pattern": DATE_PATTERN})]
+Day = Annotated[CopiedNewest[str], pydantic.Field(json_schema_extra={"pattern": DATE_PATTERN})]
 
 _MAX_CITY_CHARS = 60
 _MAX_REPORT_CHARS = 300
@@ -161,18 +161,18 @@ def _in_language_of(city: str, phrase: str, *, is_today: bool) -> str:
 
 
 def unknown_city(text: str) -> str:
-    """The result for a city that is none. It hands the model the question to ask: that small ones can repeat."""
+    """The result for a city that is none: first the question to ask, which is all that a small model repeats."""
     shown = " ".join(text.split())[:_MAX_CITY_CHARS]
     if _is_chinese(text):
-        return f"未知城市{shown}。请问：您想查哪个城市？"
-    return f"Unknown city {shown}. Ask: Which city do you mean?"
+        return f"您想查哪个城市？（未知城市：{shown}）"
+    return f"Which city do you mean? (unknown city: {shown})"
 
 
 def unknown_day(phrase: str, city: str) -> str:
     shown = " ".join(phrase.split())[:_MAX_CITY_CHARS]
     if _is_chinese(phrase + city):
-        return f"未知日期{shown}。请问：您想查哪一天？"
-    return f"Unknown day {shown}. Ask: Which day do you mean?"
+        return f"您想查哪一天？（未知日期：{shown}）"
+    return f"Which day do you mean? (unknown day: {shown})"
 
 
 def plausible_city(text: str) -> str | None:

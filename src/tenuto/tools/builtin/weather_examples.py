@@ -31,13 +31,13 @@ def weather_examples(is_simulated: bool) -> tuple[Example, ...]:
         Example(
             "What's the weather in Xyzzy on Friday?",
             {"city": "Xyzzy", "date": "Friday"},
-            "Unknown city Xyzzy. Ask: Which city do you mean?",
+            "Which city do you mean? (unknown city: Xyzzy)",
             "Which city do you mean?",
         ),
         Example(
             "阿巴明天天气怎么样？",
             {"city": "阿巴", "date": "明天"},
-            "未知城市阿巴。请问：您想查哪个城市？",
+            "您想查哪个城市？（未知城市：阿巴）",
             "您想查哪个城市？",
         ),
         zh("明天杭州冷吗？", "杭州", "明天", "3月3日", "小雪，-2°C"),

@@ -78,21 +78,21 @@ def test_simulated_weather_depends_on_city_and_day():
 
 @pytest.mark.parametrize("city", ["Will", "What's the weather", "it", "?", "12", "x" * 80, "Xyzzy"])
 def test_what_is_no_city_is_asked_back(city):
-    assert simulated(city, "today") == f"Unknown city {city[:60]}. Ask: Which city do you mean?"
+    assert simulated(city, "today") == f"Which city do you mean? (unknown city: {city[:60]})"
 
 
 @pytest.mark.parametrize("city", ["气怎么样", "雨吗", "告诉", "阿巴"])
 def test_what_is_no_city_is_asked_back_in_chinese(city):
-    assert simulated(city, "今天") == f"未知城市{city}。请问：您想查哪个城市？"
+    assert simulated(city, "今天") == f"您想查哪个城市？（未知城市：{city}）"
 
 
 @pytest.mark.parametrize(("city", "day"), [("Oslo", "soon"), ("Oslo", "30 February"), ("Oslo", "")])
 def test_what_names_no_day_is_asked_back(city, day):
-    assert simulated(city, day) == f"Unknown day {day}. Ask: Which day do you mean?"
+    assert simulated(city, day) == f"Which day do you mean? (unknown day: {day})"
 
 
 def test_what_names_no_day_is_asked_back_in_chinese():
-    assert simulated("成都", "2月30日") == "未知日期2月30日。请问：您想查哪一天？"
+    assert simulated("成都", "2月30日") == "您想查哪一天？（未知日期：2月30日）"
 
 
 def test_the_worked_examples_have_the_form_of_the_results():
@@ -122,7 +122,7 @@ def test_a_configured_service_is_asked_and_its_answer_handed_on_for_any_city():
     assert answer.startswith("圣保罗/&x，明天（5月7日）：晴， 20 度") and len(answer) < 350
     assert "模拟" not in answer + "".join(str(e.result) for e in tool.examples)
     assert asked == ["https://w.example/v1?q=%E5%9C%A3%E4%BF%9D%E7%BD%97%2F%26x&day=2024-05-07&key=K"]
-    assert ask(tool, "What's the weather", "today").startswith("Unknown city")
+    assert ask(tool, "What's the weather", "today").startswith("Which city")
     assert len(asked) == 1
 
 
