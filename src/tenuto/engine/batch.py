@@ -57,9 +57,13 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """The chosen ids, one per slice of the batch in its order; None where the slice does not sample."""
+    """The chosen ids, one per slice of the batch in its order; None where the slice does not sample.
+
+    Or where nothing could be chosen, since the logits were no finite numbers: `broken` holds the indices of those.
+    """
 
     token_ids: tuple[TokenId | None, ...]
+    broken: frozenset[int] = frozenset()
 
 
 class Executor(Protocol):

@@ -30,10 +30,17 @@ class ModelExecutor:
         if batch.copies:
             self._decoder.device.copy_blocks(self._kv, [(c.source, c.target) for c in batch.copies])
         logits = self._decoder.forward(to_ragged(batch, self._block_size), self._kv)
-        sampling = [piece for piece in batch.slices if piece.samples]
-        chosen = iter(sample(logits, sampling) if sampling else ())
-        ids: list[TokenId | None] = [next(chosen) if piece.samples else None for piece in batch.slices]
-        return Output(tuple(ids))
+        sampling = [index for index, piece in enumerate(batch.slices) if piece.samples]
+        ids: list[TokenId | None] = [None] * len(batch.slices)
+        if not sampling:
+            return Output(tuple(ids))
+        # The largest logit is NaN if any is. Of such a row any token would be "the likeliest", step after step.
+        is_sound = torch.isfinite(logits.amax(dim=-1)).tolist()
+        chosen = sample(logits, [batch.slices[index] for index in sampling], is_sound)
+        for index, token in zip(sampling, chosen, strict=True):
+            ids[index] = token
+        broken = frozenset(index for index, sound in zip(sampling, is_sound, strict=True) if not sound)
+        return Output(tuple(ids), broken)
 
 
 def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:

@@ -165,6 +165,15 @@ class KVCache:
         """Give up all KV of the table. What is published stays cached until evicted."""
         self.truncate(table, 0)
 
+    def withdraw(self, table: BlockTable) -> None:
+        """Release a table whose KV is broken. What no other table holds is not kept in the cache either."""
+        path = list(table.path)
+        self.release(table)
+        first = next((node for node in path if not node.referenced), None)
+        for block in () if first is None else self._tree.remove(first):
+            self._node_of[block] = None
+            self._pool.recycle(block)
+
     def count_shared(self, table: BlockTable) -> int:
         """Blocks of the table that others hold as well."""
         return sum(1 for block in table.blocks if self._pool.num_references(block) > 1)

@@ -116,6 +116,16 @@ class RadixTree:
                 return block
         return None
 
+    def remove(self, node: Node) -> list[BlockId]:
+        """Remove an unreferenced node and everything below it; their blocks."""
+        blocks: list[BlockId] = []
+        for each in reversed([node, *self._walk(node)]):  # children before their parents
+            assert each.block is not None
+            assert not each.referenced, "a referenced block cannot be removed"
+            blocks.append(each.block)
+            self._remove(each)
+        return blocks
+
     def clear(self) -> list[BlockId]:
         """Remove every node, none of which may be referenced; their blocks."""
         nodes = list(self.nodes())

@@ -33,21 +33,24 @@ def _finalise(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def sample(logits: Tensor, slices: Sequence[SequenceSlice]) -> list[TokenId]:
-    """One token id per row.
+def sample(
+    logits: Tensor, slices: Sequence[SequenceSlice], is_sound: Sequence[bool] | None = None
+) -> list[TokenId | None]:
+    """One token id per row; None for a row that is not sound.
 
     Args:
         logits: fp32 [R, vocab], changed in place where a slice has a mask.
         slices: the R slices that sample, in the order of the rows.
+        is_sound: R flags, false where a row holds no finite numbers; None: all are sound.
     """
     for row, piece in enumerate(slices):
         if piece.mask is not None:
             logits[row].masked_fill_(_forbidden(piece.mask, logits.shape[1]), -torch.inf)
     chosen: list[int] = torch.argmax(logits, dim=-1).tolist()
     for row, piece in enumerate(slices):
-        if piece.sampling.temperature > 0:
+        if piece.sampling.temperature > 0 and (is_sound is None or is_sound[row]):
             chosen[row] = _draw(logits[row], piece.sampling, piece.end)
-    return [TokenId(token) for token in chosen]
+    return [TokenId(t) if is_sound is None or is_sound[row] else None for row, t in enumerate(chosen)]
 
 
 def _forbidden(mask: TokenMask, vocab_size: int) -> Tensor:

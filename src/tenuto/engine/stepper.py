@@ -104,9 +104,15 @@ class Stepper:
         if problem is not None:
             raise StepFailed(f"the executor's output of step {batch.step} is unusable: {problem}")
         self._end_step(batch)
-        for piece, token in zip(batch.slices, output.token_ids, strict=True):
+        for index, (piece, token) in enumerate(zip(batch.slices, output.token_ids, strict=True)):
             request = self.requests.get(piece.request)
-            if request is not None and request.attempt == piece.attempt:
+            if request is None or request.attempt != piece.attempt:
+                continue
+            if index in output.broken:
+                # Its KV may be broken too: it is neither kept nor shared.
+                error = StepFailed("the model computed no finite numbers for this request")
+                self._fail(request, error, now, withdraw=True)
+            else:
                 self._advance(request, piece, token, now)
 
     def fail_step(self, batch: Batch, error: TenutoError, sessions: Iterable[Session], now: float) -> None:
@@ -212,11 +218,18 @@ class Stepper:
         self._outbox.append(Delta(request=request.id, tokens=TokenDelta(usage=request.usage(now)), done=True))
         self._finish(request, now)
 
-    def _fail(self, request: Request, error: TenutoError, now: float) -> None:
-        """End with an error; the session keeps its tokens, but what its KV holds is no longer trusted."""
+    def _fail(self, request: Request, error: TenutoError, now: float, *, withdraw: bool = False) -> None:
+        """End with an error; the session keeps its tokens, but what its KV holds is no longer trusted.
+
+        `withdraw`: nor are the blocks that it has published.
+        """
         self._outbox.append(Delta(request=request.id, error=error, done=True))
+        table = request.session.table
         self._finish(request, now)
-        self._cache.release(request.session.table)
+        if withdraw:
+            self._cache.withdraw(table)
+        else:
+            self._cache.release(table)
 
     def _finish(self, request: Request, now: float) -> None:
         session = request.session
@@ -235,8 +248,8 @@ def _mismatch(batch: Batch, output: Output, vocab_size: int) -> str | None:
     """Why an output cannot belong to the batch; None if it can."""
     if len(output.token_ids) != len(batch.slices):
         return f"{len(output.token_ids)} ids for {len(batch.slices)} slices"
-    for piece, token in zip(batch.slices, output.token_ids, strict=True):
-        if (token is not None) != piece.samples:
+    for index, (piece, token) in enumerate(zip(batch.slices, output.token_ids, strict=True)):
+        if (token is not None or index in output.broken) != piece.samples:
             return "an id where none was asked for" if token is not None else "an id is missing"
         if token is not None and not 0 <= token < vocab_size:
             return f"token id {token} is out of range"

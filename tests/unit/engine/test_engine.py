@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tenuto.engine import Output
+from tenuto.engine.engine import Engine
 from tenuto.errors import (
     Cancelled,
     ContextLengthError,
@@ -353,3 +354,44 @@ def test_stats_and_phases(make_driver: Make) -> None:
     driver.generate("b", [1], GenerateParams(max_tokens=1))
     assert driver.engine.stats(SessionId("b"), driver.now).suspended_s == pytest.approx(5)
     driver.run()
+
+
+def computed_again(engine: Engine, num_tokens: int) -> int:
+    """Where the first step of a new session with tokens 0, 1, 2 ... begins: behind what it shares."""
+    engine.open(SessionId("again"), 0.0)
+    request = engine.generate(SessionId("again"), [TokenId(t) for t in range(num_tokens)], TEN, 0.0)
+    batch = engine.schedule(0.0)
+    assert batch is not None
+    return next(piece.start for piece in batch.slices if piece.request == request)
+
+
+def test_a_request_without_finite_logits_fails_alone_and_leaves_no_kv(make_driver: Make) -> None:
+    engine = make_driver(block_size=4).engine
+    for name in ("a", "b"):
+        engine.open(SessionId(name), 0.0)
+    bad = engine.generate(SessionId("a"), [TokenId(t) for t in range(10)], TEN, 0.0)
+    good = engine.generate(SessionId("b"), [TokenId(t) for t in range(20, 30)], TEN, 0.0)
+    batch = engine.schedule(0.0)
+    assert batch is not None
+    ids = tuple(None if piece.request == bad else TokenId(1) for piece in batch.slices)
+    index = [piece.request for piece in batch.slices].index(bad)
+    deltas = {d.request: d for d in engine.commit(batch, Output(ids, frozenset({index})), 0.0)}
+    assert isinstance(deltas[bad].error, StepFailed) and deltas[bad].done
+    assert deltas[good].tokens is not None and deltas[good].tokens.ids == (1,)
+    engine.check_invariants()
+    assert computed_again(engine, 10) == 0
+
+
+def test_broken_kv_of_an_earlier_step_is_withdrawn_too(make_driver: Make) -> None:
+    engine = make_driver(block_size=4, max_running=4, max_batch_tokens=8, max_chunk_tokens=8).engine
+    engine.open(SessionId("a"), 0.0)
+    bad = engine.generate(SessionId("a"), [TokenId(t) for t in range(12)], TEN, 0.0)
+    first = engine.schedule(0.0)
+    assert first is not None and not first.slices[0].samples
+    engine.commit(first, Output((None,)), 0.0)  # eight tokens are published now
+    second = engine.schedule(0.0)
+    assert second is not None
+    (delta,) = engine.commit(second, Output((None,), frozenset({0})), 0.0)
+    assert delta.request == bad and isinstance(delta.error, StepFailed)
+    engine.check_invariants()
+    assert computed_again(engine, 12) == 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import pytest
 import torch
 
 from tenuto.engine.batch import Batch, BlockCopy, SequenceSlice
 from tenuto.engine.executor import ModelExecutor, to_ragged
 from tenuto.ids import BlockId, RequestId, TokenId
 from tenuto.model import RaggedBatch
+from tenuto.protocol.engine import SamplingParams
 
 
 def piece(tokens: list[int], start: int, table: list[int], samples: bool) -> SequenceSlice:
@@ -76,3 +79,26 @@ def test_a_step_without_samples() -> None:
     output = ModelExecutor(decoder, 10).execute(Batch(1, BATCH.slices[2:]))  # type: ignore[arg-type]
     assert decoder.calls == ["forward"]
     assert output.token_ids == (None,)
+
+
+class BrokenDecoder(RecordingDecoder):
+    """The second row's logits are no finite numbers."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, batch: RaggedBatch, kv: str) -> torch.Tensor:
+        logits = super().forward(batch, kv)
+        logits[1, 3] = self.value
+        return logits
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=1.0, top_p=0.5, seed=1)])
+def test_no_token_is_chosen_from_what_is_no_number(value: float, sampling: SamplingParams) -> None:
+    slices = tuple(msgspec.structs.replace(one, sampling=sampling) for one in BATCH.slices)
+    batch = msgspec.structs.replace(BATCH, slices=slices)
+    output = ModelExecutor(BrokenDecoder(value), 10).execute(batch)  # type: ignore[arg-type]
+    assert output.token_ids[0] is not None and output.token_ids[1:] == (None, None)
+    assert output.broken == {1}
