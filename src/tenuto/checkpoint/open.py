@@ -65,9 +65,15 @@ def open_checkpoint(path: Path) -> Checkpoint:
         return HFCheckpoint(path)
     if not path.exists():
         raise ModelFileError(f"{path}: no such file or directory")
-    with path.open("rb") as file:
-        if file.read(4) == MAGIC:
-            return GGUFCheckpoint(path)
+    if not path.is_file():
+        raise ModelFileError(f"{path}: neither a file nor a directory")  # a pipe would wait for ever to be written to
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
+    if magic == MAGIC:
+        return GGUFCheckpoint(path)
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
         raise UnsupportedModel(f"{path}: pickled weights can run code and are never opened; convert to safetensors")
     if path.suffix == ".safetensors":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -196,3 +197,10 @@ def test_json_that_is_missing_or_cut(directory: Path, name: str) -> None:
     (directory / name).unlink()
     with pytest.raises(ModelFileError, match=name):
         open_checkpoint(directory)
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "模型.gguf"
+    os.mkfifo(path)
+    with pytest.raises(ModelFileError, match=r"模型.gguf: neither a file nor a directory"):
+        open_checkpoint(path)
