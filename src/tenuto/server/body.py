@@ -25,7 +25,7 @@ async def read_json_object(request: Request, limits: ServerLimits) -> dict[str, 
     # Only this type makes a browser ask before it sends: other sites' pages cannot use a server on this machine.
     if media_type != "application/json":
         raise HTTPException(415, "the body must be JSON: send the header Content-Type: application/json")
-    body = decode_json(await _read(request, limits), limits.max_json_depth)
+    body = decode_json(await _read(request, limits), limits.max_json_depth, limits.max_json_values)
     if not isinstance(body, dict):
         raise InvalidRequest("the body must be a JSON object")
     return body
@@ -48,7 +48,7 @@ async def _read(request: Request, limits: ServerLimits) -> bytes:
     return bytes(body)
 
 
-def decode_json(text: bytes | str, max_depth: int) -> Any:
+def decode_json(text: bytes | str, max_depth: int, max_values: int) -> Any:
     """Strict JSON to plain values. Raises InvalidRequest saying what is wrong, without quoting the text."""
     try:
         value = msgspec.json.decode(text)
@@ -58,13 +58,14 @@ def decode_json(text: bytes | str, max_depth: int) -> Any:
         raise InvalidRequest("JSON contains a lone surrogate") from error
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"not valid JSON: {error}") from error
-    _check_depth_and_numbers(value, max_depth)
+    _check_size_and_numbers(value, max_depth, max_values)
     return value
 
 
-def _check_depth_and_numbers(value: Any, max_depth: int) -> None:
+def _check_size_and_numbers(value: Any, max_depth: int, max_values: int) -> None:
     """Level by level, without recursion, so that no later room can run out of stack or overflow."""
     level = [value]
+    num_values = 1
     for _ in range(max_depth + 1):
         below: list[Any] = []
         for item in level:
@@ -76,5 +77,8 @@ def _check_depth_and_numbers(value: Any, max_depth: int) -> None:
                 raise InvalidRequest("not valid JSON: an integer does not fit 64 bits")
         if not below:
             return
+        num_values += len(below)
+        if num_values > max_values:
+            raise InvalidRequest(f"JSON holds more than {max_values} values; send fewer messages, or simpler tools")
         level = below
     raise InvalidRequest(f"JSON is nested deeper than {max_depth}")

@@ -58,7 +58,7 @@ def chat_completion_routes(service: Service, body_schema: dict[str, Any]) -> API
         limits = service.limits
         body = parse_body(await read_json_object(request, limits))
         service.check_name(body.model)
-        events = service.model.stream(to_chat_request(body, request_id, limits.max_json_depth))
+        events = service.model.stream(to_chat_request(body, request_id, limits))
         options = body.stream_options
         form = ChunkFormat(
             id="chatcmpl-" + request_id.removeprefix("req-"),

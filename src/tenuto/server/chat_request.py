@@ -15,7 +15,16 @@ from tenuto.protocol.chat import ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.engine import SamplingParams
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.server.body import decode_json
-from tenuto.server.wire import MAX_STOPS, CallInHistory, ChatCompletionBody, ContentPart, WireMessage, WireTool
+from tenuto.server.limits import ServerLimits
+from tenuto.server.wire import (
+    MAX_STOP_CHARS,
+    MAX_STOPS,
+    CallInHistory,
+    ChatCompletionBody,
+    ContentPart,
+    WireMessage,
+    WireTool,
+)
 
 DEFAULT_TEMPERATURE = 1.0
 
@@ -68,13 +77,13 @@ def _path(error: ErrorDetails, body: dict[str, Any]) -> str:
     return path.lstrip(".")
 
 
-def to_chat_request(body: ChatCompletionBody, request_id: RequestId, max_json_depth: int) -> ChatRequest:
+def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: ServerLimits) -> ChatRequest:
     """Raises InvalidRequest."""
     tools = _tools(body.tools or [])
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options: only with stream", "stream_options")
     return ChatRequest(
-        messages=_messages(body.messages, max_json_depth),
+        messages=_messages(body.messages, limits),
         tools=tools,
         tool_choice=_tool_choice(body, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
@@ -99,6 +108,8 @@ def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
     stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if len(stops) > MAX_STOPS:
         raise InvalidRequest(f"stop: {len(stops)} strings, {MAX_STOPS} at most", "stop")
+    if any(len(stop) > MAX_STOP_CHARS for stop in stops):
+        raise InvalidRequest(f"stop: a string is longer than {MAX_STOP_CHARS} characters", "stop")
     if "" in stops:
         raise InvalidRequest("stop: a stop string must not be empty", "stop")
     return stops
@@ -133,12 +144,12 @@ def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolC
     return NamedTool(name)
 
 
-def _messages(messages: Sequence[WireMessage], max_json_depth: int) -> tuple[Message, ...]:
+def _messages(messages: Sequence[WireMessage], limits: ServerLimits) -> tuple[Message, ...]:
     called: dict[str, str] = {}  # call id → tool name, of the calls so far
     made = []
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
-        one = _message(message, path, max_json_depth)
+        one = _message(message, path, limits)
         called.update({call.id: call.name for call in one.tool_calls})
         if one.role == "tool" and one.name is None and one.tool_call_id in called:
             one = Message(
@@ -148,7 +159,7 @@ def _messages(messages: Sequence[WireMessage], max_json_depth: int) -> tuple[Mes
     return tuple(made)
 
 
-def _message(message: WireMessage, path: str, max_json_depth: int) -> Message:
+def _message(message: WireMessage, path: str, limits: ServerLimits) -> Message:
     for field in ("audio", "function_call"):
         if getattr(message, field) is not None:
             raise InvalidRequest(f"{path}.{field} is not served", f"{path}.{field}")
@@ -160,7 +171,7 @@ def _message(message: WireMessage, path: str, max_json_depth: int) -> Message:
     match message.role:
         case "assistant":
             calls = tuple(
-                _call(call, f"{path}.tool_calls[{number}]", max_json_depth)
+                _call(call, f"{path}.tool_calls[{number}]", limits)
                 for number, call in enumerate(message.tool_calls or ())
             )
             return Message(role="assistant", content=content, tool_calls=calls)
@@ -188,11 +199,11 @@ def _text(content: str | list[ContentPart] | None, path: str) -> str:
     return "".join(part.text or "" for part in content)
 
 
-def _call(call: CallInHistory, path: str, max_json_depth: int) -> ToolCall:
+def _call(call: CallInHistory, path: str, limits: ServerLimits) -> ToolCall:
     where = f"{path}.function.arguments"
     text = (call.function.arguments or "").strip()
     try:
-        arguments = decode_json(text, max_json_depth) if text else {}
+        arguments = decode_json(text, limits.max_json_depth, limits.max_json_values) if text else {}
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error}", where) from error
     if arguments is None:  # "null": what a client writes that has no arguments to write

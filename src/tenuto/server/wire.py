@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 MAX_STOPS = 4
+MAX_STOP_CHARS = 1000
 _UNION_TAGS = ((str, "text"), (list, "list"), (dict, "object"))
 
 
@@ -103,8 +104,8 @@ class ChatCompletionBody(_Wire):
     """One turn of a conversation. Fields that are not listed are ignored."""
 
     model: str = Field(description="a name from GET /v1/models; `default` is always accepted")
-    messages: list[WireMessage] = Field(min_length=1, description="the whole conversation so far")
-    tools: list[WireTool] | None = Field(None, description="tools the model may call")
+    messages: list[WireMessage] = Field(fail_fast=True, min_length=1, description="the whole conversation so far")
+    tools: list[WireTool] | None = Field(None, fail_fast=True, description="tools the model may call")
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag("text")] | Annotated[NamedToolChoice, Tag("object")],

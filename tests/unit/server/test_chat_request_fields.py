@@ -6,10 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from server_harness import CHAT, WEATHER, build, call, chat
 
+from tenuto.errors import InvalidRequest
 from tenuto.protocol.chat import ChatRequest, NamedTool
 from tenuto.protocol.messages import Message, ToolCall
+from tenuto.server.chat_request import parse_body
 
 ASK = {"role": "user", "content": "奥斯陆天气？"}
 
@@ -252,3 +255,21 @@ def test_model_and_messages_are_required():
     ]:
         response = call(app, "POST", CHAT, json=body)
         assert (response.status_code, response.json()["error"]["param"]) == (400, param), json.dumps(body)
+
+
+def test_bodies_of_too_many_values_are_refused():
+    error = refused(metadata=dict.fromkeys(map(str, range(100_000))))
+    assert "more than 100000 values" in error["message"]
+
+
+@pytest.mark.parametrize("field", ["messages", "tools"])
+def test_one_fault_is_enough(field: str):
+    """Not all 20 000 are looked at: describing each takes long, and one is told."""
+    with pytest.raises(InvalidRequest) as caught:
+        parse_body({"model": "smol", "messages": [ASK], field: [{"role": "谁", "type": "x"}] * 20_000})
+    assert isinstance(caught.value.__cause__, ValidationError) and caught.value.__cause__.error_count() <= 2
+
+
+def test_a_stop_string_has_a_bound():
+    assert refused(stop="停" * 1001)["param"] == "stop"
+    assert seen(stop="停" * 1000).stop == ("停" * 1000,)
