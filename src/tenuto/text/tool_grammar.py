@@ -8,6 +8,7 @@ cannot say, objects, arrays and unions on the way to it are spelled out here.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -31,6 +32,8 @@ COMPACT: JsonCompileOptions = {
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment", COPIED})
 _MAX_DEPTH = 40
+_MAX_VALUES = 2_000  # of one tool, around copied strings: references may multiply a small schema without end
+_MAX_COMBINATIONS = 100_000
 
 
 def literal(text: str) -> str:
@@ -66,6 +69,7 @@ class ToolGrammar:
         """
         schema = tool.parameters or {"type": "object", "properties": {}}
         try:
+            _check_combinations(schema)
             return _Arguments(self, f"t{index}", schema).add()
         except GrammarError as error:
             raise GrammarError(f"tool {tool.name!r}: {error}") from error
@@ -93,7 +97,7 @@ class _Arguments:
         self._prefix = prefix
         self._schema = schema
         self._definitions = {k: schema[k] for k in ("$defs", "definitions") if k in schema}
-        self._num_rules = 0
+        self._num_rules = self._num_values = 0
 
     def add(self) -> str | None:
         body = self._value(self._schema, "the parameters", 0)
@@ -104,9 +108,12 @@ class _Arguments:
         return self._grammar.rule(f"{self._prefix}_{self._num_rules}", body)
 
     def _value(self, schema: Any, path: str, depth: int) -> str | None:
+        self._num_values += 1
+        if self._num_values > _MAX_VALUES:
+            raise GrammarError(f"{path}: around copied strings it has more than {_MAX_VALUES} values; make it simpler")
         if depth > _MAX_DEPTH:
             raise GrammarError(f"{path} is nested more than {_MAX_DEPTH} deep, or contains itself")
-        if not self._has_copies(schema, frozenset()):
+        if not self._has_copies(schema, set()):
             return self._json(schema, path)
         if not isinstance(schema, dict):
             raise GrammarError(f"{path} holds a copied string and must be a schema object, not a list")
@@ -194,7 +201,7 @@ class _Arguments:
             target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, dict) else None
         return target
 
-    def _has_copies(self, schema: Any, visited: frozenset[str]) -> bool:
+    def _has_copies(self, schema: Any, visited: set[str]) -> bool:
         if isinstance(schema, list):
             return any(self._has_copies(item, visited) for item in schema)
         if not isinstance(schema, dict):
@@ -203,12 +210,40 @@ class _Arguments:
             return True
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in visited:
-            # A definition counts where it is used.
-            visited = visited | {reference}
+            # A definition counts where it is used; once looked into, it need not be again.
+            visited.add(reference)
             if self._has_copies(self._resolve(reference), visited):
                 return True
         inside = {k: v for k, v in schema.items() if k not in ("$defs", "definitions", "default", "examples", "const")}
         return any(self._has_copies(value, visited) for value in inside.values())
+
+
+def _check_combinations(schema: Any) -> None:
+    """Refuse what would keep a thread busy for hours: merging conditions that hold at once takes exponential time.
+
+    An estimate from above: every pair of conditions anywhere in the schema may meet, each with as many alternatives
+    as the widest union has.
+    """
+    num_pairs, num_alternatives = 0, 2
+    pending = [schema]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending.extend(item)
+        elif isinstance(item, dict):
+            pending.extend(item.values())
+            conditions = item.keys() - _ANNOTATIONS - {"$defs", "definitions", "allOf", "$ref"}
+            all_of = item.get("allOf")
+            num_merged = (len(all_of) if isinstance(all_of, list) else 0) + ("$ref" in item)
+            if num_merged:
+                num_pairs += num_merged + bool(conditions) - 1
+            unions = [item[key] for key in ("anyOf", "oneOf") if isinstance(item.get(key), list)]
+            num_alternatives = max(num_alternatives, *map(len, unions), 0)
+    if (num_pairs + 1) * math.log(num_alternatives) > math.log(_MAX_COMBINATIONS) and num_pairs:
+        raise GrammarError(
+            f"its schema joins {num_pairs + 1} conditions with up to {num_alternatives} alternatives each, by allOf or "
+            "beside a $ref; that is more than can be compiled: make it simpler"
+        )
 
 
 @lru_cache(maxsize=256)
