@@ -24,6 +24,8 @@ from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_format import HermesFormat
 
+_PREPARE_THREADS = 4  # a heavy request leaves room for the others
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -109,7 +111,7 @@ async def running(
     compiler = LLGuidanceCompiler(loaded.text.tokenizer)
     client = LocalEngineClient(Engine(sizes), executor, clock, _engine_info(loaded, sizes), compiler=compiler)
     async with client:
-        limits = ChatLimits(max_sessions=config.max_sessions)
+        limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)
         model = LocalModelClient(client, loaded.text, ids=ids, clock=clock, limits=limits)
         try:
             yield RunningModel(model, client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +55,8 @@ class ConversationEncoder:
     is exactly what encoding everything at once would have given. The end-of-turn id is no part of a reply; the
     template's text brings it back, if it ends turns with that id.
 
-    Pieces and replies of earlier requests are remembered within bounds, the latest used longest.
+    Pieces and replies of earlier requests are remembered within bounds, the latest used longest. May be called from
+    several threads.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class ConversationEncoder:
         self._template = template
         self._tool_format = tool_format
         self._limits = limits
+        self._lock = threading.Lock()  # held for the memories below, never while rendering or encoding
         self._replies: OrderedDict[bytes, Reply] = OrderedDict()
         self._num_reply_tokens = 0
         self._pieces: OrderedDict[MarkedText, tuple[TokenId, ...]] = OrderedDict()
@@ -107,11 +110,12 @@ class ConversationEncoder:
 
     def remember(self, key: bytes, reply: Reply) -> None:
         """Keep a reply for later requests, with or without a session."""
-        self._forget(key)
-        self._replies[key] = reply
-        self._num_reply_tokens += len(reply.ids) + 64
-        while self._num_reply_tokens > self._limits.max_reply_tokens:
-            self._forget(next(iter(self._replies)))
+        with self._lock:
+            self._forget(key)
+            self._replies[key] = reply
+            self._num_reply_tokens += len(reply.ids) + 64
+            while self._num_reply_tokens > self._limits.max_reply_tokens:
+                self._forget(next(iter(self._replies)))
 
     def _forget(self, key: bytes) -> None:
         reply = self._replies.pop(key, None)
@@ -119,14 +123,18 @@ class ConversationEncoder:
             self._num_reply_tokens -= len(reply.ids) + 64
 
     def _encode_piece(self, piece: MarkedText) -> tuple[TokenId, ...]:
-        known = self._pieces.pop(piece, None)
+        with self._lock:
+            known = self._pieces.get(piece)
         if known is None:
             known = tuple(self._tokenizer.encode(piece))
-            self._num_piece_chars += len(piece.text)
-        self._pieces[piece] = known
-        while self._num_piece_chars > self._limits.max_piece_chars:
-            oldest, _ = self._pieces.popitem(last=False)
-            self._num_piece_chars -= len(oldest.text)
+        with self._lock:
+            if piece not in self._pieces:
+                self._num_piece_chars += len(piece.text)
+            self._pieces[piece] = known
+            self._pieces.move_to_end(piece)
+            while self._num_piece_chars > self._limits.max_piece_chars:
+                oldest, _ = self._pieces.popitem(last=False)
+                self._num_piece_chars -= len(oldest.text)
         return known
 
     def _locate(self, reply: Reply, conversation: Conversation, index: int) -> Reply:

@@ -37,7 +37,7 @@ def arrange(messages: Sequence[Message], where: str = "messages") -> Arranged:
         _check_fields(message, f"{where}[{index}]")
         if message.role == "tool":
             order.add_result(index)
-        elif message.role == "user" and order.open_calls():
+        elif message.role == "user" and order.is_open:
             order.deferred.append(index)
         else:
             order.add_turn(index)
@@ -53,16 +53,19 @@ class _Order:
         self._where = where
         self._caller = 0  # index of the message whose calls are being answered
         self._results: dict[CallId, int | None] = {}  # call id -> index of its result, in call order
+        self._num_open = 0  # of these, the ones without a result: counted, for a turn may make thousands
         self.deferred: list[int] = []  # user messages that came between results
         self.arranged: list[Message] = []
         self.sources: list[int] = []
 
-    def open_calls(self) -> list[CallId]:
-        return [call for call, index in self._results.items() if index is None]
+    @property
+    def is_open(self) -> bool:
+        """Whether calls wait for their results."""
+        return self._num_open > 0
 
     def check_answered(self, index: int | None) -> None:
-        missing = self.open_calls()
-        if missing:
+        if self.is_open:
+            missing = [call for call, result in self._results.items() if result is None]
             before = "at the end" if index is None else f"before {self._where}[{index}]"
             raise InvalidRequest(
                 f"{self._where}[{self._caller}] makes the tool calls {', '.join(missing)}, which have no result "
@@ -76,6 +79,7 @@ class _Order:
         self._put(index, message)
         self._caller = index
         self._results = {call.id: None for call in message.tool_calls}
+        self._num_open = len(self._results)
         if len(self._results) < len(message.tool_calls):
             param = f"{self._where}[{index}]"
             raise InvalidRequest(f"{param} makes two tool calls of one id; each needs its own", param=param)
@@ -89,7 +93,8 @@ class _Order:
         if self._results[call] is not None:
             raise InvalidRequest(f"{param} is a second result of the tool call {call!r}", param=param)
         self._results[call] = index
-        if not self.open_calls():
+        self._num_open -= 1
+        if not self.is_open:
             self._close_group()
 
     def _close_group(self) -> None:

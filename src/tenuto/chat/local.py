@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import anyio
 
@@ -11,16 +12,19 @@ from tenuto.chat.encoder import ConversationEncoder, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
 from tenuto.chat.reply import ReplyReader
-from tenuto.chat.turn import Turn, read_turn
+from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
-from tenuto.errors import SessionNotFound
+from tenuto.errors import InvalidRequest, SessionNotFound
 from tenuto.ids import IdSource, SessionId
+from tenuto.offload import Offload
 from tenuto.protocol.chat import ChatFinishReason, ChatRequest, ModelEvent, ModelInfo, ReplyFinished
 from tenuto.protocol.engine import EngineClient, EngineInfo
 from tenuto.protocol.hints import ExpectedWait
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_format import ToolCallFormat
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class ChatLimits:
 
     max_sessions: int = 1024  # conversations held; for one more the longest idle is closed
     cleanup_s: float = 10.0  # longest wait for the engine to take back an interrupted turn
+    prepare_s: float = 10.0  # longest wait for a request to be read, rendered and encoded
+    prepare_threads: int = 0  # that do so beside the event loop; 0: on it, for simulations and tests
     encoding: EncodingLimits = field(default_factory=EncodingLimits)
 
 
@@ -62,6 +68,7 @@ class LocalModelClient:
         self._limits = limits
         self._encoder = ConversationEncoder(text.tokenizer, text.template, text.tool_format, limits.encoding)
         self._held = HeldConversations(limits.max_sessions)
+        self._preparing = Offload("tenuto-chat", limits.prepare_threads) if limits.prepare_threads else None
         self._engine_info: EngineInfo | None = None
 
     async def info(self) -> ModelInfo:
@@ -90,12 +97,14 @@ class LocalModelClient:
             TemplateError, GrammarError, NeverFits, EngineClosed: as their docstrings say.
         """
         start_s = self._clock.now()
-        turn = read_turn(request, self._text.tool_format, self._text.tokenizer.eos_ids)
         engine = await self._known_engine()
+        tokenizer = self._text.tokenizer
+        check_size(request, engine.max_model_tokens, tokenizer.max_token_bytes)
+        turn = await self._prepare(lambda: read_turn(request, self._text.tool_format, tokenizer.eos_ids))
         held = await self._claim(request.session)
         generation: Generation | None = None
         try:
-            encoded = self._encoder.encode(turn.conversation, held.replies)
+            encoded = await self._prepare(lambda: self._encoder.encode(turn.conversation, held.replies))
             turn.check_room(len(encoded.ids), engine.max_model_tokens)
             generation = Generation(self._engine, held, turn, encoded, self._limits.cleanup_s)
             reader = self._reader(turn)
@@ -118,6 +127,18 @@ class LocalModelClient:
             usage=generation.usage(ttft_s or 0.0, self._clock.now() - start_s),
             token_ids=(*kept, *added),
         )
+
+    async def _prepare(self, work: Callable[[], T]) -> T:
+        """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
+        if self._preparing is None:
+            return work()
+        try:
+            return await self._preparing.run(work, self._limits.prepare_s)
+        except TimeoutError as error:
+            raise InvalidRequest(
+                f"the request took longer than {self._limits.prepare_s:g} s to prepare; send shorter messages or "
+                "simpler tools"
+            ) from error
 
     def _reader(self, turn: Turn) -> ReplyReader:
         tool_format = self._text.tool_format if turn.may_call else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from tenuto.chat.conversation import Conversation
 from tenuto.chat.history import arrange
 from tenuto.errors import ContextLengthError, InvalidRequest
@@ -36,6 +38,25 @@ class Turn:
             raise ContextLengthError(num_tokens, max_tokens, "the conversation with its reply")
 
 
+def check_size(request: ChatRequest, max_tokens: int, max_token_bytes: int) -> None:
+    """Refuse at once what cannot fit, however it is encoded: rendering and encoding megabytes takes seconds.
+
+    Every message, call and tool takes at least one token, and a token stands for `max_token_bytes` at most.
+
+    Raises:
+        ContextLengthError: with the least number of tokens it needs.
+    """
+    calls = [call for message in request.messages for call in message.tool_calls]
+    parts = len(request.messages) + len(request.examples) + len(calls) + len(request.tools)
+    num_chars = sum(len(message.content) for message in request.messages)
+    num_chars += sum(len(msgspec.json.encode(call.arguments)) for call in calls) // 2  # half may be its spelling
+    num_chars += sum(len(tool.description) + len(tool.name) for tool in request.tools)
+    num_chars += sum(len(msgspec.json.encode(tool.parameters)) for tool in request.tools) // 2
+    num_tokens = max(parts, -(-num_chars // max_token_bytes)) + (request.max_tokens or 1)
+    if num_tokens > max_tokens:
+        raise ContextLengthError(num_tokens, max_tokens, "the conversation with its reply, at the very least,")
+
+
 def read_turn(request: ChatRequest, tool_format: ToolCallFormat, eos_ids: frozenset[TokenId]) -> Turn:
     """
     Args:
@@ -64,10 +85,11 @@ def read_turn(request: ChatRequest, tool_format: ToolCallFormat, eos_ids: frozen
 
 def _tools(request: ChatRequest) -> tuple[ToolSpec, ...]:
     """The tools the model is told of: none at all if it may not call any."""
-    names = [tool.name for tool in request.tools]
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidRequest(f"tools declares {name!r} twice; names must differ", param="tools")
+    names: dict[str, None] = {}
+    for tool in request.tools:
+        if tool.name in names:
+            raise InvalidRequest(f"tools declares {tool.name!r} twice; names must differ", param="tools")
+        names[tool.name] = None
     choice = request.tool_choice
     if isinstance(choice, NamedTool) and choice.name not in names:
         declared = ", ".join(names) or "none"

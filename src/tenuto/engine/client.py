@@ -14,6 +14,7 @@ from tenuto.engine.batch import Batch, Delta, EngineCounters, Executor, Output
 from tenuto.engine.engine import Engine
 from tenuto.errors import EngineClosed, GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
+from tenuto.offload import Offload
 from tenuto.protocol.engine import EngineInfo, GenerateParams, SessionStats, TokenDelta
 from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
@@ -56,14 +57,13 @@ class LocalEngineClient:
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
         self._step_thread: ThreadPoolExecutor | None = None
-        self._compile_threads: ThreadPoolExecutor | None = None
+        self._compiling = Offload("tenuto-grammar", max_threads=2)
         self._closed: EngineClosed | None = EngineClosed("the engine has not been started")
 
     async def __aenter__(self) -> LocalEngineClient:
         assert self._loop is None, "the client is started already"
         if not self._options.inline:
             self._step_thread = ThreadPoolExecutor(1, "tenuto-step")
-            self._compile_threads = ThreadPoolExecutor(2, "tenuto-grammar")
         self._closed = None
         self._loop = asyncio.create_task(self._run(), name="tenuto-step-loop")
         return self
@@ -86,9 +86,8 @@ class LocalEngineClient:
         done, _ = await asyncio.wait([self._loop], timeout=self._options.stop_timeout_s)
         if not done:
             self._loop.cancel()
-        for pool in (self._step_thread, self._compile_threads):
-            if pool is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
+        if self._step_thread is not None:
+            self._step_thread.shutdown(wait=False, cancel_futures=True)
         if done and not self._loop.cancelled():
             self._loop.result()
 
@@ -170,13 +169,12 @@ class LocalEngineClient:
         compiler = self._compiler
         if compiler is None:
             raise GrammarError("this engine has no grammar compiler")
-        if self._compile_threads is None:
+        if self._options.inline:
             return compiler.compile(spec)
-        work = asyncio.get_running_loop().run_in_executor(self._compile_threads, compiler.compile, spec)
+        limit = self._options.compile_timeout_s
         try:
-            return await asyncio.wait_for(work, self._options.compile_timeout_s)
+            return await self._compiling.run(lambda: compiler.compile(spec), limit)
         except TimeoutError as error:
-            limit = self._options.compile_timeout_s
             raise GrammarError(f"the grammar took longer than {limit} s to compile; make it simpler") from error
 
     async def _run(self) -> None:

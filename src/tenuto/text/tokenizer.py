@@ -48,6 +48,7 @@ class Tokenizer:
         self._hidden = vocabulary.special - {vocabulary.control.get(t) for t in _CALL_TAGS}
         self._control_ids = frozenset(vocabulary.control.values())
         self._split = self._splitter()
+        self.max_token_bytes = max(map(len, vocabulary.token_bytes), default=1)
 
     @classmethod
     def from_files(cls, files: TokenizerFiles, vocab_size: int | None = None) -> Tokenizer:

@@ -67,7 +67,8 @@ def _encoder(tokenizer: tokenizers.Tokenizer) -> Encoder:
     def encode(text: str) -> list[int]:
         # A lone surrogate, which JSON can carry into a str, has no bytes that a vocabulary could spell.
         text = _SURROGATES.sub("\ufffd", text)
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+        # A batch of one: unlike `encode`, it lets other threads run meanwhile.
+        return list(tokenizer.encode_batch([text], add_special_tokens=False)[0].ids)
 
     return encode
 
