@@ -60,7 +60,7 @@ class Outcome:
         return self.calls == (("weather", {"city": city, "date": day}),) and resolved in self.results[0]
 
 
-async def _ask(agent: Agent, question: str) -> Outcome:
+async def ask(agent: Agent, question: str) -> Outcome:
     calls, results = [], []
     async for event in agent.run(question):
         match event:
@@ -77,8 +77,8 @@ async def _measure(loaded: LoadedModel, config: Config) -> dict[str, Outcome]:
     """All questions at once, through the agent of `tenuto run` with every built-in tool."""
     async with running(loaded, config) as started:
         agent = assistant(started.model, config, clock=Monday())
-        first = await _ask(agent, next(iter(WEATHER)))  # alone, so that the others find the examples' KV
-        rest = await asyncio.gather(*(_ask(agent, q) for q in (*WEATHER, *NO_CITY) if q != first.question))
+        first = await ask(agent, next(iter(WEATHER)))  # alone, so that the others find the examples' KV
+        rest = await asyncio.gather(*(ask(agent, q) for q in (*WEATHER, *NO_CITY) if q != first.question))
     return {outcome.question: outcome for outcome in (first, *rest)}
 
 
@@ -107,7 +107,7 @@ def test_answers_tell_that_the_weather_is_simulated(outcomes):
     assert sum("simulated" in answer or "模拟" in answer for answer in answers) >= LEAST_RIGHT, answers
 
 
-@pytest.mark.parametrize(("question", "asked"), zip(NO_CITY, ("city", "城市"), strict=True))
+@pytest.mark.parametrize(("question", "asked"), list(zip(NO_CITY, ("city", "城市"), strict=True)))
 def test_a_question_without_a_city_is_asked_back(outcomes, question, asked):
     outcome = outcomes[question]
     assert outcome.reason == "answer"
