@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -46,6 +47,9 @@ def main() -> None:
     # about a fifth longer so, but beside any other busy process spinning made it twenty times slower: a waiting thread
     # held the core that the late one needed. Read once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # A terminal that cannot show a character shows a question mark: better than an answer that ends in the middle.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except TenutoError as error:
