@@ -74,8 +74,10 @@ def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
     Raises:
         ModelFileError: absent, not JSON or not an object.
     """
-    if optional and not path.is_file():
+    if optional and not path.exists():
         return {}
+    if path.exists() and not path.is_file():
+        raise ModelFileError(f"{path}: not a file")  # a pipe would wait for ever to be written to
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:

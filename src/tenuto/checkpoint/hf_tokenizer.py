@@ -49,6 +49,8 @@ def read_tokenizer(
 
 
 def _tokenizer_json(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise ModelFileError(f"{path}: not a file")
     try:
         value = json.loads(path.read_bytes())
     except OSError as error:

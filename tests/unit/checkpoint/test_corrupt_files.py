@@ -204,3 +204,11 @@ def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(ModelFileError, match=r"模型.gguf: neither a file nor a directory"):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"])
+def test_a_pipe_in_a_directory_is_refused_too(directory: Path, name: str) -> None:
+    (directory / name).unlink(missing_ok=True)
+    os.mkfifo(directory / name)
+    with pytest.raises(ModelFileError, match=f"{name}: not a file"):
+        open_checkpoint(directory)
