@@ -1,6 +1,6 @@
 """Measures the built-in assistant on questions that were not used to tune it: `python tests/e2e/measure_assistant.py`.
 
-Prints every question that went wrong and the sums that docs/assistant.md tells. Takes about five minutes on two cores.
+Prints every question that went wrong and the sums that docs/assistant.md tells. Takes about ten minutes on two cores.
 """
 
 from __future__ import annotations
