@@ -13,7 +13,7 @@ from pathlib import Path
 from test_assistant import Monday, Outcome, ask
 
 from tenuto.agents import Agent
-from tenuto.cli.assistant import assistant, weather_assistant
+from tenuto.cli.assistant import assistant, toolbox, weather_toolbox
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.wiring import load, running
@@ -83,10 +83,12 @@ async def measure(agent: Agent, name: str, rows: list[list[str]]) -> None:
 async def main() -> None:
     config = Config.load(search_root=HERE.parents[1] / "docs")
     loaded = load(config, RealClock())
-    for make, names in ((assistant, ("weather", "ask back", "tools")), (weather_assistant, ("weather", "ask back"))):
-        print(f"{make.__name__}:")
+    boxes = {"four tools": toolbox(config, clock=Monday()), "weather only": weather_toolbox(Monday())}
+    for title, box in boxes.items():
+        print(f"{title}:")
+        names = ("weather", "ask back", "tools") if len(box.tools) > 1 else ("weather", "ask back")
         async with running(loaded, config) as started:
-            agent = make(started.model, config, clock=Monday())
+            agent = assistant(started.model, config, box)
             for name in names if len(sys.argv) == 1 else sys.argv[1:]:
                 await measure(agent, name, sections()[name])
 

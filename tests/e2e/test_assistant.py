@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tenuto.agents import Agent, RunFinished, ToolAnswered, ToolCalled
-from tenuto.cli.assistant import assistant
+from tenuto.cli.assistant import assistant, toolbox
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.wiring import LoadedModel, running
@@ -76,7 +76,7 @@ async def ask(agent: Agent, question: str) -> Outcome:
 async def _measure(loaded: LoadedModel, config: Config) -> dict[str, Outcome]:
     """All questions at once, through the agent of `tenuto run` with every built-in tool."""
     async with running(loaded, config) as started:
-        agent = assistant(started.model, config, clock=Monday())
+        agent = assistant(started.model, config, toolbox(config, clock=Monday()))
         first = await ask(agent, next(iter(WEATHER)))  # alone, so that the others find the examples' KV
         rest = await asyncio.gather(*(ask(agent, q) for q in (*WEATHER, *NO_CITY) if q != first.question))
     return {outcome.question: outcome for outcome in (first, *rest)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from tenuto.agents import Agent
@@ -11,46 +12,43 @@ from tenuto.protocol.chat import ModelClient
 from tenuto.tools import Tool, load_tools
 from tenuto.tools.builtin import builtin_tools, weather_tool
 
-INSTRUCTIONS = (
-    "You are a helpful assistant. Answer in the user's language. Call a tool when needed. "
-    "If no city is given, ask for it."
-)
+INSTRUCTIONS = "You are a helpful assistant. Answer in the user's language. Call a tool when needed."
+ASK_FOR_CITY = " If no city is given, ask for it."  # with the weather tool
 MAX_REPLY_TOKENS = 256  # a small model that starts to ramble is cut here
-MAX_RESULT_CHARS = 1200  # about 400 tokens: some such results fit into the embedded model's 2048
+MAX_RESULT_CHARS = 1200  # about 400 tokens: a small model loses its way in more
 
 
-def assistant(
-    model: ModelClient,
-    config: Config,
-    *,
-    tools: Path | None = None,
-    hold: bool = True,
-    clock: Clock | None = None,
-) -> Agent:
-    """The general one. Raises ConfigError for a tools file that cannot be used.
+@dataclass(frozen=True)
+class Toolbox:
+    """Tools, and the instructions that go with them. Made before the model is loaded: a faulty file costs no wait."""
+
+    tools: list[Tool]
+    instructions: str
+
+
+def toolbox(config: Config, file: Path | None = None, clock: Clock | None = None) -> Toolbox:
+    """The built-in tools, or those of a Python file instead. Raises ConfigError for a file that cannot be used.
 
     Args:
-        tools: a Python file whose tools replace the built-in ones.
-        clock: what the tools take for today; None: the system's.
+        clock: what the built-in tools take for today; None: the system's.
     """
-    if tools is not None:
-        return _agent(model, config, load_tools(tools), hold)
+    if file is not None:
+        return Toolbox(load_tools(file), INSTRUCTIONS)
     root = config.search_root or Path.cwd()
-    return _agent(
-        model, config, builtin_tools(clock or RealClock(), search_root=root, weather_url=config.weather_url), hold
-    )
+    tools = builtin_tools(clock or RealClock(), search_root=root, weather_url=config.weather_url)
+    return Toolbox(tools, INSTRUCTIONS + ASK_FOR_CITY)
 
 
-def weather_assistant(model: ModelClient, config: Config, *, hold: bool = True, clock: Clock | None = None) -> Agent:
+def weather_toolbox(clock: Clock | None = None) -> Toolbox:
     """Only the weather tool: the shortest prompt that does the demo's job."""
-    return _agent(model, config, [weather_tool(clock or RealClock())], hold)
+    return Toolbox([weather_tool(clock or RealClock())], INSTRUCTIONS + ASK_FOR_CITY)
 
 
-def _agent(model: ModelClient, config: Config, tools: list[Tool], hold: bool) -> Agent:
+def assistant(model: ModelClient, config: Config, box: Toolbox, *, hold: bool = True) -> Agent:
     return Agent(
         model,
-        tools,
-        INSTRUCTIONS,
+        box.tools,
+        box.instructions,
         max_turns=config.max_turns,
         tool_deadline_s=config.tool_deadline_s,
         max_tokens=MAX_REPLY_TOKENS,

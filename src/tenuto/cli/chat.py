@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import CancelledError
+from contextlib import ExitStack, nullcontext
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rich.console import Console
 
 from tenuto.agents import Agent, Conversation
 from tenuto.cli import options
-from tenuto.cli.assistant import assistant
-from tenuto.cli.render import Show, ShowText, show_json
+from tenuto.cli.assistant import assistant, toolbox
+from tenuto.cli.render import Show, ShowText, json_lines
 from tenuto.errors import TenutoError
 
 HELP = "Ctrl-C stops an answer, /new starts over, Ctrl-D or /quit leaves."
@@ -28,13 +29,19 @@ def chat(
     from tenuto.wiring import open_model  # brings in torch: seconds that `--help` need not wait for
 
     config = options.config_from(model, precision, threads)
+    box = toolbox(config, tools)
     console = Console()
     # Reading a line blocks, so it keeps the main thread, where Ctrl-C arrives, and the model runs beside it.
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(open_model(config)) as client:
-        agent = assistant(client, config, tools=tools)
+    with (
+        json_lines() if as_json else nullcontext(ShowText(console)) as show,
+        start_blocking_portal() as portal,
+        ExitStack() as stack,
+    ):
+        with Console(stderr=True).status("loading the model ..."):
+            client = stack.enter_context(portal.wrap_async_context_manager(open_model(config)))
         if not as_json:
             console.print(f"[dim]{HELP}[/]", highlight=False)
-        _talk(portal, agent, console, show_json if as_json else ShowText(console))
+        _talk(portal, assistant(client, config, box), console, show)
 
 
 def _talk(portal: BlockingPortal, agent: Agent, console: Console, show: Show) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tenuto.agents import Agent, AgentEvent, Conversation, RunFinished, Text, ToolAnswered, ToolCalled, TurnFinished
-from tenuto.cli.assistant import weather_assistant
+from tenuto.cli.assistant import assistant, weather_toolbox
 from tenuto.cli.render import ShowText
 from tenuto.clock import RealClock
 from tenuto.config import Config
@@ -101,7 +101,7 @@ async def _converse(loaded: LoadedModel, config: Config, show: ShowText | None, 
     transcript = Transcript()
     async with (
         running(loaded, config) as started,
-        Conversation(weather_assistant(started.model, config, hold=hold)) as conversation,
+        Conversation(assistant(started.model, config, weather_toolbox(), hold=hold)) as conversation,
     ):
         for question in CONVERSATION:
             if show is not None:
@@ -171,7 +171,7 @@ async def _timed(
             transcript(event)
 
     async with running(loaded, config) as started:
-        agent = weather_assistant(started.model, config, hold=hold)
+        agent = assistant(started.model, config, weather_toolbox(), hold=hold)
         begun = time.monotonic()
         if at_once:
             async with asyncio.TaskGroup() as group:

@@ -59,5 +59,14 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader (e.g. `head`) has what it wanted. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         sys.exit(1)
+    except OSError as error:
+        # What remains are full disks and closed terminals: files that commands read have errors of their own.
+        _give_up_output()
+        typer.echo(f"tenuto: {error.strerror or error}", err=True)
+        sys.exit(1)
+
+
+def _give_up_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -21,10 +22,20 @@ _ENDINGS = {
 }
 
 
-def show_json(event: AgentEvent) -> None:
-    """One event a line, in UTF-8 whatever the terminal's encoding."""
-    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
-    sys.stdout.buffer.flush()
+@contextlib.contextmanager
+def json_lines() -> Iterator[Show]:
+    """Shows one event a line, in UTF-8 whatever the terminal's encoding.
+
+    Nothing else may stand between the lines, so what a user's tools print goes to standard error meanwhile.
+    """
+    lines = sys.stdout.buffer
+
+    def show(event: AgentEvent) -> None:
+        lines.write(msgspec.json.encode(event) + b"\n")
+        lines.flush()
+
+    with contextlib.redirect_stdout(sys.stderr):
+        yield show
 
 
 class ShowText:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AsyncExitStack, nullcontext
 from typing import Annotated
 
 import anyio
 import typer
 from rich.console import Console
 
-from tenuto.agents import RunFinished, TurnFinished
+from tenuto.agents import RunFinished
 from tenuto.cli import options
-from tenuto.cli.assistant import assistant
-from tenuto.cli.render import ShowText, show_json
+from tenuto.cli.assistant import Toolbox, assistant, toolbox
+from tenuto.cli.render import Show, ShowText, json_lines
 from tenuto.config import Config
 
 
@@ -31,32 +32,33 @@ def run(
     if not text.strip():
         raise typer.BadParameter("the question is empty", param_hint="QUESTION")
     config = options.config_from(model, precision, threads, max_turns=max_turns)
-    finished = anyio.run(_answer, text.strip(), config, tools, as_json, hold)
+    box = toolbox(config, tools)
+    with json_lines() if as_json else nullcontext(ShowText(Console())) as show:
+        finished = anyio.run(_answer, text.strip(), config, box, hold, show)
+    if not as_json:
+        _print_usage(finished)
     if finished.reason != "answer":
         raise typer.Exit(1)
 
 
-async def _answer(question: str, config: Config, tools: options.Tools, as_json: bool, hold: bool) -> RunFinished:
+async def _answer(question: str, config: Config, box: Toolbox, hold: bool, show: Show) -> RunFinished:
     from tenuto.wiring import open_model  # brings in torch: seconds that `--help` need not wait for
 
-    console = Console()
-    show = show_json if as_json else ShowText(console)
-    finished: RunFinished | None = None
-    turns: list[TurnFinished] = []
-    async with open_model(config) as client:
-        async for event in assistant(client, config, tools=tools, hold=hold).run(question):
+    async with AsyncExitStack() as stack:
+        with Console(stderr=True).status("loading the model ..."):
+            client = await stack.enter_async_context(open_model(config))
+        async for event in assistant(client, config, box, hold=hold).run(question):
             show(event)
-            if isinstance(event, TurnFinished):
-                turns.append(event)
-            if isinstance(event, RunFinished):
-                finished = event
-    assert finished is not None, "a run ends with RunFinished"
-    if not as_json:
-        use = finished.usage
-        console.print(
-            f"[dim]{use.num_turns} turns, {finished.duration_s:.1f} s; tokens: {use.num_prompt} known, "
-            f"{use.num_held + use.num_shared} held, {use.num_computed} computed, {use.num_generated} generated "
-            f"({use.num_forced} forced)[/]",
-            highlight=False,
-        )
-    return finished
+    assert isinstance(event, RunFinished), "a run ends with RunFinished"
+    return event
+
+
+def _print_usage(finished: RunFinished) -> None:
+    use = finished.usage
+    Console().print(
+        f"[dim]{use.num_turns} turns, {finished.duration_s:.1f} s; tokens: {use.num_prompt} known, "
+        f"{use.num_held + use.num_shared} held, {use.num_computed} computed, {use.num_generated} generated "
+        f"({use.num_forced} forced)[/]",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.agents import TurnStarted
+from tenuto.cli.render import json_lines
+
 
 def tenuto(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -69,3 +72,20 @@ def test_a_tools_file_that_fails_is_told_with_its_line_before_the_model_is_loade
     assert result.returncode == 1
     assert "line 2" in result.stderr and "坏了" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full is Linux's")
+def test_a_full_disk_is_told_without_a_stack_trace() -> None:
+    command = f"{sys.executable} -m tenuto models > /dev/full"
+    result = subprocess.run(["/bin/sh", "-c", command], capture_output=True, encoding="utf-8", timeout=120, check=False)
+    assert result.returncode == 1
+    assert "No space left" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_what_a_tool_prints_does_not_stand_between_the_json_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    with json_lines() as show:
+        print("from a tool: 你好")
+        show(TurnStarted(turn=1))
+    out, err = capfdbinary.readouterr()
+    assert out == b'{"type":"turn_started","turn":1}\n'
+    assert "from a tool: 你好" in err.decode()
