@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +11,7 @@ import numpy.typing as npt
 from tenuto.checkpoint.families import FAMILIES, Family, as_pattern, neutral_name
 from tenuto.checkpoint.hf_config import read_config
 from tenuto.checkpoint.hf_tokenizer import read_tokenizer
+from tenuto.checkpoint.json_file import read_json
 from tenuto.checkpoint.quant_types import dequantise
 from tenuto.checkpoint.safetensors_format import StoredTensor, read_table
 from tenuto.errors import ModelFileError, UnsupportedModel
@@ -66,27 +65,6 @@ class HFCheckpoint:
             count = min(tensor.num_bytes, _SAMPLE_BYTES)
             digest.update(np.fromfile(tensor.path, np.uint8, count, offset=tensor.offset).tobytes())
         return digest.hexdigest()
-
-
-def read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
-    """A JSON object from a file; {} if the file is optional and absent.
-
-    Raises:
-        ModelFileError: absent, not JSON or not an object.
-    """
-    if optional and not path.exists():
-        return {}
-    if path.exists() and not path.is_file():
-        raise ModelFileError(f"{path}: not a file")  # a pipe would wait for ever to be written to
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not JSON; it is cut short or corrupt") from error
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{path}: not a JSON object")
-    return value
 
 
 def _family(path: Path, model_type: object) -> Family:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tenuto.checkpoint.config import ModelConfig, TokenizerFiles
+from tenuto.checkpoint.json_file import read_json
 from tenuto.errors import ModelFileError
 
 
@@ -28,7 +28,7 @@ def read_tokenizer(
         ModelFileError: tokenizer.json is missing or corrupt, or an id lies outside the vocabulary.
     """
     json_path = path / "tokenizer.json"
-    tokenizer = _tokenizer_json(json_path)
+    tokenizer = read_json(json_path)
     ids = _special_ids(tokenizer, tokenizer_config)
     eos = {*_id_list(path, config, "eos_token_id"), *_id_list(path, generation, "eos_token_id")}
     if (eos_id := ids.get(_token_text(tokenizer_config.get("eos_token")))) is not None:
@@ -46,20 +46,6 @@ def read_tokenizer(
         chat_template=_chat_template(path, tokenizer_config),
     )
     return full, files
-
-
-def _tokenizer_json(path: Path) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        raise ModelFileError(f"{path}: not a file")
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not JSON; it is cut short or corrupt") from error
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{path}: not a JSON object")
-    return value
 
 
 def _special_ids(tokenizer: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> dict[str | None, int]:
