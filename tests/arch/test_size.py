@@ -33,6 +33,12 @@ def test_files_and_functions_are_small(path: Path) -> None:
             assert num_parameters <= MAX_PARAMETERS, f"{where} takes {num_parameters} parameters ({MAX_PARAMETERS})"
 
 
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their bare name."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
+
+
 def _is_command(path: Path, name: str) -> bool:
     """A CLI command declares one parameter an option; it is named like its file."""
     return path.parent.name == "cli" and path.stem == name

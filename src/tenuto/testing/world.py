@@ -197,7 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--era", type=int, default=0, help="begin with this era of the seed")
     parser.add_argument("--trace", action="store_true", help="print every event")
     options = parser.parse_args(arguments)
-    logging.getLogger("tenuto").setLevel(logging.CRITICAL)  # tools that fail are meant to
     failed = False
     for seed in range(options.seed, options.seed + options.seeds):
         world, start_s = World(seed, trace=print if options.trace else None), time.perf_counter()
@@ -215,4 +214,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("tenuto").setLevel(logging.CRITICAL)  # tools that fail are meant to
     sys.exit(main())
