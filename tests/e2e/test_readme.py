@@ -35,10 +35,12 @@ def test_the_tools_file_is_used(folder: Path) -> None:
     result = _run(folder, "-m", "tenuto", "run", "--json", "--tools", "tools.py", json.loads(question))
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert (events[0]["type"], events[-1]["type"]) == ("run_started", "run_finished"), result.stderr
-    assert events[-1]["reason"] != "error"
+    (call,) = [event for event in events if event["type"] == "tool_call"]
+    assert (call["name"], call["arguments"]) == ("stock_level", {"item": "brass screws"})
+    assert events[-1]["reason"] == "answer" and "12" in events[-1]["text"]
 
 
 def test_the_program_runs(folder: Path) -> None:
     result = _run(folder, "main.py")
     assert result.returncode == 0, result.stderr
-    assert "RunFinished(" in result.stdout
+    assert "ToolCalled(" in result.stdout and "RunFinished(" in result.stdout

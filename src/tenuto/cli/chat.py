@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rich.console import Console
+from rich.markup import escape
 
 from tenuto.agents import Agent, Conversation
 from tenuto.cli import options
@@ -66,7 +67,7 @@ def _talk(portal: BlockingPortal, agent: Agent, console: Console, show: Show) ->
             except CancelledError:
                 console.print("\n[dim]stopped; this question is forgotten[/]")
         except TenutoError as error:
-            console.print(f"[red]{error}[/]", highlight=False)
+            console.print(f"[red]{escape(str(error))}[/]", highlight=False)
     portal.call(conversation.close)
 
 
@@ -83,5 +84,7 @@ def _next_query(console: Console) -> str | None:
             continue
         if line in ("/quit", "/exit"):
             return None
-        if line:
+        if line.startswith("/") and line != "/new":
+            console.print(f"[dim]{HELP}[/]", highlight=False)
+        elif line:
             return line

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tenuto.agents import Agent, AgentEvent, Conversation, RunFinished, Text, ToolAnswered, ToolCalled, TurnFinished
@@ -19,7 +20,7 @@ from tenuto.config import Config
 from tenuto.errors import TenutoError
 from tenuto.wiring import LoadedModel, load, running
 
-CONVERSATION = ("What is the weather in Beijing today?", "上海明天会下雨吗？", "And in New York tomorrow?")
+CONVERSATION = ("What is the weather in Beijing today?", "And in New York tomorrow?", "上海明天会下雨吗？")
 QUESTIONS = (
     "What is the weather in Berlin today?",
     "广州明天天气怎么样？",
@@ -87,7 +88,7 @@ async def demonstrate(config: Config, console: Console) -> Summary:
 
     console.print("\n[bold]1. One conversation, its KV held across tool calls[/]\n")
     held = await _converse(loaded, config, ShowText(console), hold=True)
-    console.print("\n[bold]2. The same, prefilling the history again each turn[/]\n")
+    console.print("\n[bold]2. The same conversation, held and prefilled again each turn, side by side[/]\n")
     with console.status("running the same questions without holding ..."):
         off = await _converse(loaded, _without_reuse(config), None, hold=False)
     console.print(_side_by_side(held, off))
@@ -119,8 +120,13 @@ async def _converse(loaded: LoadedModel, config: Config, show: ShowText | None, 
 
 def _side_by_side(held: Transcript, off: Transcript) -> Table:
     """Turn by turn: what was known, what was held of it, what was computed; beside it the run that holds nothing."""
-    table = Table(caption="known = held + computed; forced: by the grammar, not decoded; TTFT, tool: seconds")
-    for name in ("turn", "known", "held", "computed", "forced", "TTFT", "tool"):
+    table = Table(
+        caption="Tokens: known = held + computed; forced by the grammar, not decoded.\n"
+        "Seconds: TTFT to the first new token, tool in the tool.",
+        caption_justify="left",
+    )
+    table.add_column("turn", justify="right")
+    for name in ("held:\nknown", "\nheld", "\ncomputed", "\nforced", "\nTTFT", "\ntool"):
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("not held:\ncomputed", "\nTTFT"):
         table.add_column(name, justify="right", style="yellow")
@@ -144,7 +150,7 @@ async def _many(loaded: LoadedModel, config: Config, console: Console, held: Tra
     with console.status("one at a time, prefilling again each turn ..."):
         base_s, _ = await _timed(loaded, _without_reuse(config), QUESTIONS[:NUM_BASELINE], at_once=False, hold=False)
     for question, answers in zip(QUESTIONS, together, strict=True):
-        console.print(f"  {question}  [dim]{answers[-1].strip()}[/]", highlight=False, soft_wrap=True)
+        console.print(f"  {question}  [dim]{escape(answers[-1].strip())}[/]", highlight=False, soft_wrap=True)
     summary = Summary(
         held_computed_tokens=sum(t.usage.num_computed for t in held.turns),
         off_computed_tokens=sum(t.usage.num_computed for t in off.turns),
@@ -192,8 +198,8 @@ async def _timed(
 def _verdict(s: Summary) -> str:
     same = "the same calls and answers as alone" if s.same_as_alone else "[red]other answers than alone[/]"
     return (
-        f"\n  One agent: {s.one_agent_s:.1f} s. {s.num_agents} at once: {s.all_agents_s:.1f} s, "
-        f"{s.ratio_to_one:.1f} times one instead of {s.num_agents};\n  {same}.\n\n"
+        f"\n  One agent takes {s.one_agent_s:.1f} s, {s.num_agents} at once {s.all_agents_s:.1f} s: "
+        f"{s.ratio_to_one:.1f} times as long, not {s.num_agents} times,\n  with {same}.\n\n"
         f"  Agents per second\n"
         f"    {s.baseline_agents_per_s:5.2f}  one at a time, prefilling the history again each turn\n"
         f"    {s.in_turn_agents_per_s:5.2f}  one at a time, KV held and shared\n"

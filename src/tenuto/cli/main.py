@@ -16,8 +16,6 @@ from tenuto.cli.run import run
 from tenuto.cli.serve import serve
 from tenuto.errors import TenutoError
 
-INTERRUPTED = 130  # what shells expect of a program ended by Ctrl-C
-
 app = typer.Typer(
     name="tenuto",
     help="An inference system for agents: it holds each agent's KV cache across its tool calls.",
@@ -42,7 +40,7 @@ def _top(
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 done, 1 the run failed, 2 wrong usage, 130 interrupted."""
+    """Exit status: 0 done, 1 the run failed, 2 wrong usage; `tenuto.entry` adds 130 for interrupted."""
     # Arithmetic threads that wait for each other sleep instead of spinning. With the cores to themselves a step takes
     # about a fifth longer so, but beside any other busy process spinning made it twenty times slower: a waiting thread
     # held the core that the late one needed. Read once, when torch is loaded.
@@ -55,8 +53,6 @@ def main() -> None:
     except TenutoError as error:
         typer.echo(f"tenuto: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader (e.g. `head`) has what it wanted. Python would complain once more when it flushes at exit.
         _give_up_output()

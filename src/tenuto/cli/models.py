@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tenuto.checkpoint import find_model, open_checkpoint
@@ -87,15 +88,14 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _print_table(reports: list[ModelReport]) -> None:
-    table = Table()
+    console, table = Console(), Table()
     for name in ("model", "family", "parameters", "context", "file", "path"):
-        table.add_column(
-            name, overflow="fold", justify="right" if name in ("parameters", "context", "file") else "left"
-        )
-    for r in reports:
-        if r.runs:
-            millions, megabytes = f"{r.num_parameters / 1e6:.0f} M", f"{r.file_bytes / 1e6:.0f} MB"
-            table.add_row(r.name, r.family, millions, str(r.max_model_tokens), megabytes, r.path)
-        else:
-            table.add_row(r.name, "[red]does not run[/]", "", "", "", f"[red]{r.problem}[/]")
-    Console().print(table)
+        is_number = name in ("parameters", "context", "file")
+        table.add_column(name, overflow="fold", justify="right" if is_number else "left")
+    for r in (r for r in reports if r.runs):
+        millions, megabytes = f"{r.num_parameters / 1e6:.0f} M", f"{r.file_bytes / 1e6:.0f} MB"
+        table.add_row(escape(r.name), r.family, millions, str(r.max_model_tokens), megabytes, escape(r.path))
+    if table.row_count:
+        console.print(table)
+    for r in (r for r in reports if not r.runs):
+        console.print(f"[red]does not run:[/] {escape(r.problem)}", highlight=False, soft_wrap=True)

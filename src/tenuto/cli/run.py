@@ -55,8 +55,9 @@ async def _answer(question: str, config: Config, box: Toolbox, hold: bool, show:
 
 def _print_usage(finished: RunFinished) -> None:
     use = finished.usage
+    turns = "1 turn" if use.num_turns == 1 else f"{use.num_turns} turns"
     Console().print(
-        f"[dim]{use.num_turns} turns, {finished.duration_s:.1f} s; tokens: {use.num_prompt} known, "
+        f"[dim]{turns}, {finished.duration_s:.1f} s; tokens: {use.num_prompt} known, "
         f"{use.num_held + use.num_shared} held, {use.num_computed} computed, {use.num_generated} generated "
         f"({use.num_forced} forced)[/]",
         highlight=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,8 @@ def parse_body(body: dict[str, Any]) -> ChatCompletionBody:
     """Checks the shape. Raises InvalidRequest naming the field by its path, e.g. `messages[2].content`."""
     for name, neutral in NOT_SERVED.items():
         if not _is_one_of(body.get(name), neutral):
-            raise InvalidRequest(f"{name} is not served; leave it out", name)
+            served = "".join(f" other than {json.dumps(value)}" for value in neutral[1:2])
+            raise InvalidRequest(f"{name} is not served{served}; leave it out", name)
     try:
         return ChatCompletionBody.model_validate(body)
     except ValidationError as error:
