@@ -41,9 +41,8 @@ def _top(
 
 def main() -> None:
     """Exit status: 0 done, 1 the run failed, 2 wrong usage; `tenuto.entry` adds 130 for interrupted."""
-    # Arithmetic threads that wait for each other sleep instead of spinning. With the cores to themselves a step takes
-    # about a fifth longer so, but beside any other busy process spinning made it twenty times slower: a waiting thread
-    # held the core that the late one needed. Read once, when torch is loaded.
+    # Arithmetic threads that wait for each other sleep instead of spinning: beside another busy process a spinning
+    # thread holds the core that the late one needs (docs/performance.md). Read once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # A terminal that cannot show a character shows a question mark: better than an answer that ends in the middle.
     if isinstance(sys.stdout, io.TextIOWrapper):
