@@ -52,7 +52,7 @@ def _talk(portal: BlockingPortal, agent: Agent, console: Console, show: Show) ->
         async for event in conversation.run(query):
             show(event)
 
-    while (query := _next_query(console)) is not None:
+    while (query := next_query(console)) is not None:
         if query == "/new":
             portal.call(conversation.close)
             conversation = Conversation(agent)
@@ -71,7 +71,7 @@ def _talk(portal: BlockingPortal, agent: Agent, console: Console, show: Show) ->
     portal.call(conversation.close)
 
 
-def _next_query(console: Console) -> str | None:
+def next_query(console: Console) -> str | None:
     """The next line that says something; None at the end."""
     is_terminal = sys.stdin.isatty()
     while True:

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tenuto.agents import TurnStarted
+from tenuto.cli.chat import next_query
 from tenuto.cli.render import json_lines
 
 
@@ -51,6 +53,7 @@ def test_models_lists_the_embedded_one_and_says_why_others_do_not_run(tmp_path: 
         (("serve", "--port", "70000"), 2, "--port"),
         (("nonsense",), 2, "No such command"),
         (("models", "/nowhere"), 1, "/nowhere"),
+        (("models", "x[/y].gguf"), 1, "no model at x[/y].gguf"),
     ],
 )
 def test_wrong_input_is_told_without_a_stack_trace(arguments: tuple[str, ...], status: int, message: str) -> None:
@@ -89,3 +92,13 @@ def test_what_a_tool_prints_does_not_stand_between_the_json_lines(capfdbinary: p
     out, err = capfdbinary.readouterr()
     assert out == b'{"type":"turn_started","turn":1}\n'
     assert "from a tool: 你好" in err.decode()
+
+
+def test_chat_answers_unknown_commands_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = iter(["", "  ", "/help", "/new", "北京？", "/quit", "never read"])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    console = Console(width=200)
+    assert [next_query(console), next_query(console), next_query(console)] == ["/new", "北京？", None]
+    assert capsys.readouterr().out.count("starts over") == 1
