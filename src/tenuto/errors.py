@@ -3,7 +3,8 @@
     TenutoError
     ├── ConfigError              a setting is wrong
     ├── ModelFileError           a model, tokenizer or template file cannot be used
-    │   └── UnsupportedModel     the file is sound, but needs something we do not have yet
+    │   ├── UnsupportedModel     the file is sound, but needs something we do not have yet
+    │   └── HubError             a model cannot be got from a hub, or is not in the cache
     ├── RequestError             the caller asked for something we cannot do; nothing changed
     │   ├── InvalidRequest       a field is missing, malformed or out of range
     │   ├── ContextLengthError   more tokens than the model, or the session, can hold
@@ -25,6 +26,10 @@ The message names the thing and the fix, in words that are safe to send to a cli
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
 
 class TenutoError(Exception):
     """Root of the tree. `code` is a stable machine-readable name for JSON output."""
@@ -42,9 +47,22 @@ class ConfigError(TenutoError):
 class ModelFileError(TenutoError):
     """A model, tokenizer or template file cannot be used: names the file and, if any, the tensor."""
 
+    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (message,)  # each thing that is wrong, as far as it could be seen at once
+
+    @classmethod
+    def of(cls, path: Path, problems: Sequence[str]) -> Self:
+        """One error for everything that is wrong with one file."""
+        return cls(f"{path}: {'; '.join(problems)}", problems)
+
 
 class UnsupportedModel(ModelFileError):
     """The file is sound but needs a feature this version lacks; the message names the feature."""
+
+
+class HubError(ModelFileError):
+    """A model cannot be got from a hub, or is not in the cache: names the repository and the fix, never a token."""
 
 
 class RequestError(TenutoError):

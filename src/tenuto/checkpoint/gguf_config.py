@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from tenuto.checkpoint.config import GGUFTokenizer, ModelConfig, TokenizerFiles
+from tenuto.checkpoint.config import MAX_LAYERS, GGUFTokenizer, ModelConfig, TokenizerFiles
 from tenuto.checkpoint.families import Family
+from tenuto.checkpoint.families.settings import same_layers
 from tenuto.checkpoint.gguf_format import GGUFTensor
-from tenuto.errors import ModelFileError, UnsupportedModel
+from tenuto.checkpoint.rope import DividedFrequencies, LinearScaling, RopeConfig, RopeScaling, YarnScaling
+from tenuto.checkpoint.values import Values
+from tenuto.errors import ModelFileError
 
-T = TypeVar("T")
-_REQUIRED: Any = object()
-
-# Keys (after `<architecture>.`) that change the arithmetic, and the values under which they change nothing.
+# Keys (after `<architecture>.`) that change the arithmetic of any family, and the values under which they do not.
 _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
-    "rope.scaling.type": ("none",),
-    "rope.scaling.factor": (0.0, 1.0),
-    "rope.scale": (0.0, 1.0),
-    "rope.scale_linear": (0.0, 1.0),
-    "attention.sliding_window": (0,),
     "attention.causal": (True,),
-    "expert_count": (0,),
     "attention.clamp_kqv": (0.0,),
     "attention.scale": (0.0,),
     "attn_logit_softcapping": (0.0,),
@@ -30,103 +24,127 @@ _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     "logit_scale": (0.0, 1.0),
     "residual_scale": (0.0, 1.0),
     "embedding_scale": (0.0, 1.0),
+    "rope.scale": (0.0, 1.0),
 }
 
 
-class _Metadata:
-    """Typed look-ups that name file and key when the value is missing or of another type."""
-
-    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
-        self._path = path
-        self._values = values
-
-    def get(self, key: str, kind: type[T], default: T = _REQUIRED) -> T:
-        value = self._values.get(key, default)
-        if value is _REQUIRED:
-            raise ModelFileError(f"{self._path}: metadata {key} is missing")
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            if kind is int and isinstance(value, list):
-                raise UnsupportedModel(f"{self._path}: {key} differs by layer, which is not supported yet")
-            raise ModelFileError(f"{self._path}: metadata {key} is {value!r:.80}, expected {kind.__name__}")
-        return value
-
-
 def read_config(
-    path: Path, family: Family, values: Mapping[str, Any], tensors: Mapping[str, GGUFTensor]
+    path: Path,
+    family: Family,
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, GGUFTensor],
+    rope_divisors: tuple[float, ...] | None,
 ) -> ModelConfig:
-    """Neutral config of a file, checked. `tensors` (by neutral name) tells the vocabulary and whether a head exists.
+    """Neutral config of a file, checked.
+
+    Args:
+        tensors: by neutral name; they tell the vocabulary and whether a head exists.
+        rope_divisors: the values of the tensor `rope_freqs`, if there is one.
 
     Raises:
         ModelFileError: a key is missing or absurd.
-        UnsupportedModel: a key asks for arithmetic that we do not do; names the key.
+        UnsupportedModel: keys ask for arithmetic that we do not do; names every such key.
     """
-    metadata, prefix = _Metadata(path, values), family.gguf_architecture + "."
+    values = Values(path, metadata, f"{metadata.get('general.architecture')}.")
     for key, neutral in _NEUTRAL_VALUES.items():
-        if (value := values.get(prefix + key)) is not None and value not in neutral:
-            raise UnsupportedModel(f"{path}: {prefix}{key} = {value!r:.80} is not supported yet")
-    num_heads = metadata.get(prefix + "attention.head_count", int)
-    hidden_size = metadata.get(prefix + "embedding_length", int)
-    head_dim = metadata.get(prefix + "attention.key_length", int, hidden_size // num_heads if num_heads else 0)
+        values.only(key, *neutral)
+    if family.name != "qwen3_moe":
+        values.only("expert_count", 0)
+    num_heads = values.integer("attention.head_count")
+    hidden_size = values.integer("embedding_length")
+    head_dim = values.integer("attention.key_length", hidden_size // num_heads if num_heads > 0 else 0)
     for key in ("attention.value_length", "rope.dimension_count"):
-        if (size := metadata.get(prefix + key, int, head_dim)) != head_dim:
-            raise UnsupportedModel(f"{path}: {prefix}{key} = {size} differs from the head size {head_dim}")
+        if (size := values.integer(key, head_dim)) != head_dim:
+            values.refuse(f"{values.prefix}{key} = {size} differs from the head size {head_dim}")
     if "embed.weight" not in tensors:
         raise ModelFileError(f"{path}: tensor token_embd.weight is missing")
-    return ModelConfig(
+    num_layers = values.integer("block_count")
+    scaling = _scaling(values) if rope_divisors is None else DividedFrequencies(divisors=rope_divisors)
+    base = ModelConfig(
         family=family.name,
         vocab_size=tensors["embed.weight"].shape[0],
         hidden_size=hidden_size,
-        intermediate_size=metadata.get(prefix + "feed_forward_length", int),
-        num_layers=metadata.get(prefix + "block_count", int),
+        intermediate_size=values.integer("feed_forward_length"),
+        num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=metadata.get(prefix + "attention.head_count_kv", int, num_heads),
+        num_kv_heads=values.integer("attention.head_count_kv", num_heads),
         head_dim=head_dim,
-        rms_norm_eps=metadata.get(prefix + "attention.layer_norm_rms_epsilon", float),
-        rope_theta=metadata.get(prefix + "rope.freq_base", float, 10000.0),
-        max_model_tokens=metadata.get(prefix + "context_length", int),
+        rms_norm_eps=values.number("attention.layer_norm_rms_epsilon"),
+        ropes=(RopeConfig(theta=values.number("rope.freq_base", 10000.0), scaling=scaling),),
+        layers=same_layers(min(max(num_layers, 0), MAX_LAYERS)),
+        max_model_tokens=values.integer("context_length"),
         # A head in the file is used; without one the embedding is the head. GGUF has no flag for it.
         tie_embeddings="lm_head.weight" not in tensors,
-        bos_id=values.get("tokenizer.ggml.bos_token_id"),
-        eos_ids=_eos_ids(metadata, values),
-    ).check(path)
+        bos_id=metadata.get("tokenizer.ggml.bos_token_id"),
+        eos_ids=_eos_ids(Values(path, metadata)),
+    )
+    config = family.complete_gguf(values, base)
+    values.finish()
+    return config.check(path)
 
 
-def _eos_ids(metadata: _Metadata, values: Mapping[str, Any]) -> tuple[int, ...]:
+def _scaling(values: Values) -> RopeScaling | None:
+    scheme = values.text("rope.scaling.type", "none")
+    factor = values.number("rope.scaling.factor", values.number("rope.scale_linear", 0.0))
+    if factor == 0.0 or (scheme == "none" and factor == 1.0):
+        scheme = "none" if scheme == "linear" else scheme
+    elif scheme == "none":
+        scheme = "linear"  # what files said before the scheme had a key
+    if scheme == "none":
+        return None
+    if scheme == "linear":
+        return LinearScaling(factor=factor)
+    if scheme != "yarn":
+        values.refuse(f"{values.prefix}rope.scaling.type = {scheme!r:.80} is not supported (linear and yarn are)")
+        return None
+    for key in ("yarn_ext_factor", "yarn_attn_factor", "attn_factor"):
+        values.only(f"rope.scaling.{key}", 1.0)
+    values.only("rope.scaling.yarn_log_multiplier", 0.0)
+    stretched = values.integer("context_length")
+    return YarnScaling(
+        factor=factor,
+        original_tokens=values.integer(
+            "rope.scaling.original_context_length", int(stretched / factor) if factor > 0 else stretched
+        ),
+        beta_fast=values.number("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=values.number("rope.scaling.yarn_beta_slow", 1.0),
+    )
+
+
+def _eos_ids(metadata: Values) -> tuple[int, ...]:
     keys = (f"tokenizer.ggml.{name}_token_id" for name in ("eos", "eot", "eom"))
-    return tuple(sorted({metadata.get(key, int) for key in keys if key in values}))
+    return tuple(sorted({metadata.integer(key) for key in keys if metadata.has(key)}))
 
 
-def read_tokenizer(path: Path, values: Mapping[str, Any], config: ModelConfig) -> TokenizerFiles:
+def read_tokenizer(path: Path, metadata: Mapping[str, Any], config: ModelConfig) -> TokenizerFiles:
     """The tokenizer stored in the file.
 
     Raises:
         ModelFileError: none is stored, or its lists do not match the vocabulary.
     """
-    metadata, prefix = _Metadata(path, values), "tokenizer.ggml."
-    kind = metadata.get(prefix + "model", str)
-    tokens = metadata.get(prefix + "tokens", list)
-    types = metadata.get(prefix + "token_type", list, [1] * len(tokens))
-    scores = metadata.get(prefix + "scores", list, [])
+    values = Values(path, metadata, "tokenizer.ggml.")
+    kind = values.text("model")
+    tokens = values.items("tokens")
+    types = values.items("token_type", [1] * len(tokens))
+    scores = values.items("scores", [])
     if len(tokens) > config.vocab_size or len(types) != len(tokens) or len(scores) not in (0, len(tokens)):
         raise ModelFileError(
             f"{path}: {len(tokens)} tokens, {len(types)} token types and {len(scores)} scores "
             f"do not fit a vocabulary of {config.vocab_size}"
         )
-    template = metadata.get("tokenizer.chat_template", str, "")
+    template = Values(path, metadata).text("tokenizer.chat_template", "")
     return TokenizerFiles(
         gguf=GGUFTokenizer(
             kind=kind,
-            pre=metadata.get(prefix + "pre", str, "default"),
+            pre=values.text("pre", "default"),
             tokens=tokens,
             token_types=types,
-            merges=metadata.get(prefix + "merges", list, []),
+            merges=values.items("merges", []),
             scores=scores,
-            add_space_prefix=metadata.get(prefix + "add_space_prefix", bool, kind == "llama"),
+            add_space_prefix=values.flag("add_space_prefix", kind == "llama"),
         ),
         bos_id=config.bos_id,
         eos_ids=config.eos_ids,
-        add_bos=metadata.get(prefix + "add_bos_token", bool, kind == "llama"),
+        add_bos=values.flag("add_bos_token", kind == "llama"),
         chat_template=template or None,
     )

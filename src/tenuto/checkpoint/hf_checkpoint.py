@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tenuto.checkpoint.families import FAMILIES, Family, as_pattern, neutral_name
+from tenuto.checkpoint.families import FAMILIES, Family
 from tenuto.checkpoint.hf_config import read_config
 from tenuto.checkpoint.hf_tokenizer import read_tokenizer
 from tenuto.checkpoint.json_file import read_json
@@ -33,6 +33,7 @@ class HFCheckpoint:
         family = _family(path, config.get("model_type"))
         headers, tensors = _stored_tensors(path)
         self._tensors = _by_neutral_name(path, family, tensors)
+        self._norm_offset = np.float32(family.hf_norm_offset)
         base = read_config(path / "config.json", family, config, has_head="lm_head.weight" in self._tensors)
         self.config, self.tokenizer = read_tokenizer(path, base, config, generation, tokenizer_config)
         self.fingerprint = self._fingerprint(headers)
@@ -48,7 +49,10 @@ class HFCheckpoint:
         raw = np.fromfile(tensor.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
         if raw.size != tensor.num_bytes:
             raise ModelFileError(f"{tensor.path}: tensor {tensor.name} could not be read whole; the file changed")
-        return dequantise(raw, tensor.type_name, tensor.shape)
+        values = dequantise(raw, tensor.type_name, tensor.shape)
+        if self._norm_offset and name.endswith("norm.weight"):
+            values += self._norm_offset
+        return values
 
     def _tensor(self, name: str) -> StoredTensor:
         if name not in self._tensors:
@@ -69,9 +73,9 @@ class HFCheckpoint:
 
 def _family(path: Path, model_type: object) -> Family:
     for family in FAMILIES:
-        if family.hf_model_type == model_type:
+        if model_type in family.hf_model_types:
             return family
-    known = ", ".join(family.hf_model_type for family in FAMILIES)
+    known = ", ".join(name for family in FAMILIES for name in family.hf_model_types)
     raise UnsupportedModel(f"{path / 'config.json'}: model_type is {model_type!r}; supported: {known}")
 
 
@@ -109,13 +113,17 @@ def _plain_name(path: Path, shard: object) -> str:
 
 def _by_neutral_name(path: Path, family: Family, tensors: list[StoredTensor]) -> dict[str, StoredTensor]:
     found: dict[str, StoredTensor] = {}
+    strange: list[str] = []
     for tensor in tensors:
-        if as_pattern(tensor.name)[0] in family.hf_ignored:
+        if family.ignores_hf(tensor.name):
             continue
-        neutral = neutral_name(family.hf_names, tensor.name)
+        neutral = family.neutral_hf(tensor.name)
         if neutral is None:
-            raise UnsupportedModel(f"{tensor.path}: tensor {tensor.name} is not part of a {family.name} model")
-        if neutral in found:
+            strange.append(f"tensor {tensor.name:.80} is not part of a {family.name} model")
+        elif neutral in found:
             raise ModelFileError(f"{path}: tensor {tensor.name} is stored twice")
-        found[neutral] = tensor
+        else:
+            found[neutral] = tensor
+    if strange:
+        raise UnsupportedModel.of(path, strange)
     return found

@@ -6,7 +6,8 @@ exact in any order, is taken over all splits first. So a query's bits depend on 
 splits and padding add exact zeros. (The idea of fixed split points is that of batch-invariant FlashDecoding.)
 
 Queries are cut into tiles of a few fixed lengths; tiles of one length are computed together, as (tile, split) pairs,
-ordered by split, longest sequences first: those that have a split j are then the first n_j tiles.
+ordered by split, tiles with most splits first: those that have a j-th split are then the first n_j tiles. With a
+window, a tile's splits begin with the one that holds the first key its first row sees.
 """
 
 from __future__ import annotations
@@ -33,10 +34,17 @@ class _Tile:
     first_row: int
     num_rows: int
     position: int  # of the first row
+    first_key: int  # position of the first key that the first row sees
 
     @property
     def kv_len(self) -> int:
         return self.position + self.num_rows
+
+    def first_split(self, split: int) -> int:
+        return self.first_key // split
+
+    def num_splits(self, split: int) -> int:
+        return -(-self.kv_len // split) - self.first_split(split)
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,17 @@ def plan(batch: RaggedBatch, spec: AttentionSpec, block_size: int) -> list[TileG
         at = start
         while at < end:
             length = _tile_length(end - at, lengths)
-            tiles[length].append(_Tile(sequence, at, min(length, end - at), position + at - start))
+            first = position + at - start
+            first_key = 0 if spec.window is None else max(0, first - spec.window + 1)
+            tiles[length].append(_Tile(sequence, at, min(length, end - at), first, first_key))
             at += length
     tables = batch.block_tables.numpy()
+    split = _split_blocks(block_size) * block_size
     groups = []
     for length, members in tiles.items():
-        for some in _slices(sorted(members, key=lambda tile: -tile.kv_len), length * spec.num_heads, block_size):
-            groups.append(_group(some, length, tables, block_size))
+        longest_first = sorted(members, key=lambda tile: -tile.num_splits(split))
+        for some in _slices(longest_first, length * spec.num_heads, split):
+            groups.append(_group(some, length, tables, spec.window, block_size))
     return groups
 
 
@@ -90,16 +102,12 @@ def _split_blocks(block_size: int) -> int:
     return max(1, SPLIT_TOKENS // block_size)
 
 
-def _num_splits(tile: _Tile, block_size: int) -> int:
-    return -(-tile.kv_len // (_split_blocks(block_size) * block_size))
-
-
-def _slices(tiles: list[_Tile], rows_per_tile: int, block_size: int) -> list[list[_Tile]]:
+def _slices(tiles: list[_Tile], rows_per_tile: int, split: int) -> list[list[_Tile]]:
     """Bound the memory of one group's scores; a single tile is never cut."""
     slices: list[list[_Tile]] = []
     room = 0
     for tile in tiles:
-        scores = _num_splits(tile, block_size) * rows_per_tile * _split_blocks(block_size) * block_size
+        scores = tile.num_splits(split) * rows_per_tile * split
         if scores > room:
             slices.append([])
             room = _MAX_SCORES
@@ -108,7 +116,7 @@ def _slices(tiles: list[_Tile], rows_per_tile: int, block_size: int) -> list[lis
     return slices
 
 
-def _group(tiles: list[_Tile], length: int, tables: np.ndarray, block_size: int) -> TileGroup:
+def _group(tiles: list[_Tile], length: int, tables: np.ndarray, window: int | None, block_size: int) -> TileGroup:
     first = np.array([tile.first_row for tile in tiles])[:, None]
     count = np.array([tile.num_rows for tile in tiles])[:, None]
     position = np.array([tile.position for tile in tiles])[:, None]
@@ -117,20 +125,24 @@ def _group(tiles: list[_Tile], length: int, tables: np.ndarray, block_size: int)
     query_rows = (first + inside).reshape(-1)
     real = np.flatnonzero((steps < count).reshape(-1))
 
-    num_splits = np.array([_num_splits(tile, block_size) for tile in tiles])
+    blocks = _split_blocks(block_size)
+    split = blocks * block_size
+    num_splits = np.array([tile.num_splits(split) for tile in tiles])
     per_split = [int((num_splits > j).sum()) for j in range(int(num_splits[0]))]
     pair_tiles = np.concatenate([np.arange(n) for n in per_split])
-    pair_splits = np.repeat(np.arange(len(per_split)), per_split)
-    blocks = _split_blocks(block_size)
+    first_splits = np.array([tile.first_split(split) for tile in tiles])
+    pair_splits = np.repeat(np.arange(len(per_split)), per_split) + first_splits[pair_tiles]
     columns = pair_splits[:, None] * blocks + np.arange(blocks)[None, :]
     # Past the end, read the sequence's own last block again: masked, and never another sequence's memory.
     last = np.array([(tile.kv_len - 1) // block_size for tile in tiles])[pair_tiles]
     sequences = np.array([tile.sequence for tile in tiles])[pair_tiles]
     pair_blocks = tables[sequences[:, None], np.minimum(columns, last[:, None])]
 
-    split = blocks * block_size
-    key_positions = pair_splits[:, None] * split + np.arange(split)[None, :]
-    masked = key_positions[:, None, None, :] > (position + inside)[pair_tiles][:, :, None, None]
+    keys = (pair_splits[:, None] * split + np.arange(split)[None, :])[:, None, None, :]
+    queries = (position + inside)[pair_tiles][:, :, None, None]
+    masked = keys > queries
+    if window is not None:
+        masked |= keys <= queries - window
     return TileGroup(
         query_rows=torch.from_numpy(query_rows),
         real=torch.from_numpy(real),
@@ -159,7 +171,7 @@ def _attend_group(q: Tensor, layer: ReferenceLayerKV, group: TileGroup) -> Tenso
     heads, share, size = spec.num_kv_heads, spec.group_size, spec.head_dim
     num_tiles, num_pairs = group.num_tiles, group.pair_tiles.shape[0]
     rows = group.tile_rows * share  # of one tile and KV head
-    tiles = q.index_select(0, group.query_rows).float().mul_(size**-0.5)
+    tiles = q.index_select(0, group.query_rows).float().mul_(spec.score_scale)
     tiles = tiles.view(num_tiles, group.tile_rows, heads, share, size).permute(2, 0, 1, 3, 4)
     tiles = tiles.reshape(heads, num_tiles, rows, size)
 

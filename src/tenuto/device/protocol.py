@@ -17,6 +17,7 @@ from torch import Tensor
 from tenuto.device.ragged import RaggedBatch
 
 Precision: TypeAlias = Literal["fp32", "bf16"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
@@ -27,12 +28,46 @@ class AttentionSpec:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    kind: Literal["full"] = "full"  # later kinds (window, recurrent state) add values here
+    window: int | None = None  # a token sees itself and the `window - 1` tokens before it; None: all before it
+    scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
 
     @property
     def group_size(self) -> int:
         """Query heads that share one KV head."""
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def score_scale(self) -> float:
+        return self.head_dim**-0.5 if self.scale is None else self.scale
+
+
+@dataclass(frozen=True)
+class HeadTransform:
+    """What is done to the heads of Q and K before they are used: an RMS norm, if any, then the rotation, if any."""
+
+    rotary: int | None = 0  # which of the step's rotary tables; None: no positions
+    q_norm: Tensor | None = None  # float32 [D], see `upload_norm`
+    k_norm: Tensor | None = None
+    eps: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Expert:
+    """One MLP of a mixture."""
+
+    gate_up: LinearWeight
+    down: LinearWeight
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A router and its experts."""
+
+    router: LinearWeight  # [hidden] -> [experts]
+    experts: tuple[Expert, ...]
+    num_active: int
+    normalise: bool  # the weights of the chosen experts sum to 1
+    activation: Activation
 
 
 class LinearWeight(Protocol):
@@ -67,6 +102,13 @@ class KVPool(Protocol):
     def layer(self, index: int) -> LayerKV: ...
 
 
+class RotaryTable(Protocol):
+    """Cosine and sine of every position, in the device's own form."""
+
+    @property
+    def max_positions(self) -> int: ...
+
+
 class Step(Protocol):
     """What all layers of one forward call share (index tensors, rotary angles), prepared once."""
 
@@ -94,15 +136,24 @@ class Device(Protocol):
         ...
 
     def upload(self, values: Floats) -> Tensor:
-        """A small weight (norm, embedding table) in the device's precision."""
+        """An embedding table in the device's precision."""
         ...
 
-    def prepare_linear(self, parts: Sequence[Floats]) -> LinearWeight:
-        """Stack matrices [out_i, in] along `out` and bring them into the form `linear` wants."""
+    def upload_norm(self, values: Floats) -> Tensor:
+        """The weight of a norm. It is small, and multiplied in float32: it stays so."""
         ...
 
-    def rotary_table(self, head_dim: int, theta: float, max_positions: int) -> Tensor:
-        """Cosine and sine of every position: float32 [max_positions, 2, head_dim / 2]."""
+    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> LinearWeight:
+        """Stack matrices [out_i, in], and biases [out_i] if any, along `out`; bring them into `linear`'s form."""
+        ...
+
+    def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> RotaryTable:
+        """Angles are position * frequency.
+
+        Args:
+            inverse_frequencies: float32 [D / 2], radians per position.
+            scale: of cosine and sine.
+        """
         ...
 
     def kv_bytes_per_token(self, specs: Sequence[AttentionSpec]) -> int: ...
@@ -115,7 +166,7 @@ class Device(Protocol):
         """Copy whole blocks (source, destination) in all layers: copy-on-write. No block is in both roles."""
         ...
 
-    def begin_step(self, batch: RaggedBatch, rotary: Tensor, kv: KVPool) -> Step: ...
+    def begin_step(self, batch: RaggedBatch, rotary: Sequence[RotaryTable], kv: KVPool) -> Step: ...
 
     def embed(self, table: Tensor, token_ids: Tensor) -> Tensor:
         """Rows of the table: [V, features], int64 [T] -> [T, features]."""
@@ -128,17 +179,17 @@ class Device(Protocol):
         ...
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
-        """[T, in] -> [T, out]."""
+        """[T, in] -> [T, out], the bias added if there is one."""
         ...
 
-    def rotate_and_write(self, qkv: Tensor, layer: LayerKV, step: Step) -> Tensor:
-        """Rotate Q and K by position and store K and V in the step's slots.
+    def rotate_and_write(self, qkv: Tensor, layer: LayerKV, step: Step, transform: HeadTransform) -> Tensor:
+        """Norm and rotate Q and K, and store K and V in the step's slots.
 
         Args:
             qkv: [T, (H + 2 G) * D], heads of Q, then K, then V.
 
         Returns:
-            rotated Q, [T, H, D].
+            transformed Q, [T, H, D].
         """
         ...
 
@@ -146,6 +197,10 @@ class Device(Protocol):
         """Causal attention of [T, H, D] over each sequence's blocks, K and V read back as stored: [T, H * D]."""
         ...
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
-        """`silu(gate) * up`: [T, 2 n] (gate, then up) -> [T, n]."""
+    def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
+        """`activation(gate) * up`: [T, 2 n] (gate, then up) -> [T, n]."""
+        ...
+
+    def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
+        """Each token through the experts its router likes best, weighted by the router's softmax: [T, hidden]."""
         ...

@@ -6,6 +6,7 @@ float32 and rounded once, and products accumulate in float32.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,21 @@ from torch import Tensor
 from tenuto.device import paged_attention
 from tenuto.device.kv_pool import ReferenceKVPool, ReferenceLayerKV
 from tenuto.device.paged_attention import TileGroup
-from tenuto.device.protocol import AttentionSpec, Floats, KVPool, LayerKV, LinearWeight, Precision, Step
+from tenuto.device.protocol import (
+    Activation,
+    AttentionSpec,
+    Floats,
+    HeadTransform,
+    KVPool,
+    LayerKV,
+    LinearWeight,
+    Mixture,
+    Precision,
+    RotaryTable,
+    Step,
+)
 from tenuto.device.ragged import RaggedBatch
+from tenuto.device.rotary import Angles, ReferenceRotaryTable, rotate
 from tenuto.device.row_tiles import RowTiles, probe, tiled
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -29,6 +43,7 @@ class ReferenceLinear:
 
     matrix: Tensor
     tiles: RowTiles
+    bias: Tensor | None = None  # [out]
 
     @property
     def in_features(self) -> int:
@@ -42,8 +57,7 @@ class ReferenceLinear:
 @dataclass(frozen=True)
 class ReferenceStep:
     batch: RaggedBatch
-    cos: Tensor  # float32 [T, 1, D / 2]
-    sin: Tensor
+    angles: tuple[Angles, ...]  # of each rotary table
     groups: dict[AttentionSpec, list[TileGroup]]
 
 
@@ -73,18 +87,20 @@ class ReferenceDevice:
     def upload(self, values: Floats) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._dtype)
 
-    def prepare_linear(self, parts: Sequence[Floats]) -> ReferenceLinear:
+    def upload_norm(self, values: Floats) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values))
+
+    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> ReferenceLinear:
         matrix = torch.cat([torch.from_numpy(part).to(self._dtype) for part in parts]).t().contiguous()
         shape = (matrix.shape[0], matrix.shape[1])
         if shape not in self._row_tiles:
             with torch.inference_mode():
                 self._row_tiles[shape] = probe(lambda x: x @ matrix, *shape, self._dtype)
-        return ReferenceLinear(matrix, self._row_tiles[shape])
+        bias = torch.from_numpy(np.concatenate(biases)).to(self._dtype) if biases else None
+        return ReferenceLinear(matrix, self._row_tiles[shape], bias)
 
-    def rotary_table(self, head_dim: int, theta: float, max_positions: int) -> Tensor:
-        frequencies = 1.0 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
-        angles = torch.arange(max_positions, dtype=torch.float32)[:, None] * frequencies
-        return torch.stack([angles.cos(), angles.sin()], dim=1)
+    def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> ReferenceRotaryTable:
+        return ReferenceRotaryTable(inverse_frequencies, scale, max_positions)
 
     def kv_bytes_per_token(self, specs: Sequence[AttentionSpec]) -> int:
         return sum(2 * spec.num_kv_heads * spec.head_dim * self._dtype.itemsize for spec in specs)
@@ -102,11 +118,14 @@ class ReferenceDevice:
         assert isinstance(kv, ReferenceKVPool)
         kv.copy_blocks(pairs)
 
-    def begin_step(self, batch: RaggedBatch, rotary: Tensor, kv: KVPool) -> ReferenceStep:
+    def begin_step(self, batch: RaggedBatch, rotary: Sequence[RotaryTable], kv: KVPool) -> ReferenceStep:
         assert isinstance(kv, ReferenceKVPool)
-        angles = rotary.index_select(0, batch.positions).unsqueeze(1)
         groups = {spec: paged_attention.plan(batch, spec, self.block_size) for spec in dict.fromkeys(kv.specs)}
-        return ReferenceStep(batch, angles[:, :, 0], angles[:, :, 1], groups)
+        angles = []
+        for table in rotary:
+            assert isinstance(table, ReferenceRotaryTable)
+            angles.append(table.at(batch.positions))
+        return ReferenceStep(batch, tuple(angles), groups)
 
     def embed(self, table: Tensor, token_ids: Tensor) -> Tensor:
         return table.index_select(0, token_ids)
@@ -122,31 +141,62 @@ class ReferenceDevice:
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
         assert isinstance(weight, ReferenceLinear)
-        return tiled(lambda rows: rows @ weight.matrix, x, weight.out_features, weight.tiles)
+        out = tiled(lambda rows: rows @ weight.matrix, x, weight.out_features, weight.tiles)
+        return out if weight.bias is None else out.add_(weight.bias)
 
-    def rotate_and_write(self, qkv: Tensor, layer: LayerKV, step: Step) -> Tensor:
+    def rotate_and_write(self, qkv: Tensor, layer: LayerKV, step: Step, transform: HeadTransform) -> Tensor:
         assert isinstance(layer, ReferenceLayerKV) and isinstance(step, ReferenceStep)
         spec = layer.spec
         heads = qkv.view(qkv.shape[0], -1, spec.head_dim)
         num_rotated = spec.num_heads + spec.num_kv_heads
-        rotated = _rotate(heads[:, :num_rotated], step.cos, step.sin)
-        slots = step.batch.slots
-        for stored, new in ((layer.keys, rotated[:, spec.num_heads :]), (layer.values, heads[:, num_rotated:])):
+        q, k, v = heads[:, : spec.num_heads], heads[:, spec.num_heads : num_rotated], heads[:, num_rotated:]
+        if transform.q_norm is not None:
+            q = self.rms_norm(q, transform.q_norm, transform.eps)
+        if transform.k_norm is not None:
+            k = self.rms_norm(k, transform.k_norm, transform.eps)
+        if transform.rotary is not None:
+            angles = step.angles[transform.rotary]
+            q, k = rotate(q, angles), rotate(k, angles)
+        for stored, new in ((layer.keys, k), (layer.values, v)):
             flat = stored.view(spec.num_kv_heads, -1, spec.head_dim)
-            flat.index_copy_(1, slots, new.transpose(0, 1))
-        return rotated[:, : spec.num_heads]
+            flat.index_copy_(1, step.batch.slots, new.transpose(0, 1))
+        return q
 
     def attention(self, q: Tensor, layer: LayerKV, step: Step) -> Tensor:
         assert isinstance(layer, ReferenceLayerKV) and isinstance(step, ReferenceStep)
         return paged_attention.attend(q, layer, step.groups[layer.spec])
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
+    def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
         gate, up = gate_up.float().chunk(2, dim=-1)
-        # Not torch's silu: its vector and scalar paths differ in the last bit, so that a row's place would matter.
-        return (gate / gate.neg().exp_().add_(1)).mul_(up).to(gate_up.dtype)
+        return (gate / _divisor(gate, activation)).mul_(up).to(gate_up.dtype)
+
+    def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
+        weights, chosen = self.linear(x, mixture.router).float().softmax(-1).topk(mixture.num_active)
+        if mixture.normalise:
+            weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights.to(x.dtype)
+        # One place for each choice of each token: they are added in the order of the router's liking, whatever
+        # experts the other tokens of the batch went to.
+        out = x.new_empty(*chosen.shape, x.shape[1])
+        for index in torch.unique(chosen).tolist():
+            expert = mixture.experts[index]
+            rows, places = torch.where(chosen == index)
+            inner = self.gated(self.linear(x.index_select(0, rows), expert.gate_up), mixture.activation)
+            out[rows, places] = self.linear(inner, expert.down) * weights[rows, places].unsqueeze(-1)
+        total = out[:, 0]
+        for place in range(1, mixture.num_active):
+            total = total + out[:, place]
+        return total
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs (j, j + D / 2) of [T, heads, D] by each token's angles."""
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+def _divisor(gate: Tensor, activation: Activation) -> Tensor:
+    """What the gate is divided by: 1 + exp(-gate) for silu; for gelu the same of twice the argument of its tanh.
+
+    Not torch's own functions: their vector and scalar paths differ in the last bit, so that a row's place would
+    matter. Gelu in its tanh form is x (1 + tanh u) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3)
+    (Hendrycks and Gimpel, "Gaussian error linear units", 2016).
+    """
+    if activation == "silu":
+        return gate.neg().exp_().add_(1)
+    cubic = gate * gate * gate
+    return cubic.mul_(0.044715).add_(gate).mul_(-2 * math.sqrt(2 / math.pi)).exp_().add_(1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tenuto.checkpoint import ModelConfig
-from tenuto.device.protocol import AttentionSpec, Device, KVPool, LinearWeight
+from tenuto.device.protocol import AttentionSpec, Device, KVPool, LinearWeight, RotaryTable
 from tenuto.device.ragged import RaggedBatch
 from tenuto.model.layers import DecoderLayer, InputEmbedding, Norm
 
@@ -24,7 +24,7 @@ class Decoder:
     layers: tuple[DecoderLayer, ...]
     norm: Norm
     head: LinearWeight
-    rotary: Tensor  # see Device.rotary_table
+    rotary: tuple[RotaryTable, ...]
 
     @cached_property
     def attention_specs(self) -> tuple[AttentionSpec, ...]:

@@ -7,7 +7,16 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tenuto.device.protocol import AttentionSpec, Device, LayerKV, LinearWeight, Step
+from tenuto.device.protocol import (
+    Activation,
+    AttentionSpec,
+    Device,
+    HeadTransform,
+    LayerKV,
+    LinearWeight,
+    Mixture,
+    Step,
+)
 
 
 class InputEmbedding(Protocol):
@@ -37,9 +46,11 @@ class TokenMixer(Protocol):
 class TokenEmbedding:
     device: Device
     table: Tensor  # [vocab, hidden]
+    scale: float = 1.0
 
     def __call__(self, token_ids: Tensor) -> Tensor:
-        return self.device.embed(self.table, token_ids)
+        rows = self.device.embed(self.table, token_ids)
+        return rows if self.scale == 1 else rows * self.scale
 
 
 @dataclass(frozen=True)
@@ -60,15 +71,16 @@ class Norm:
 
 @dataclass(frozen=True)
 class Attention:
-    """Causal self-attention with rotary positions and grouped KV heads."""
+    """Causal self-attention with grouped KV heads."""
 
     device: Device
     spec: AttentionSpec
+    transform: HeadTransform
     qkv: LinearWeight
     output: LinearWeight
 
     def __call__(self, x: Tensor, kv: LayerKV, step: Step) -> Tensor:
-        q = self.device.rotate_and_write(self.device.linear(x, self.qkv), kv, step)
+        q = self.device.rotate_and_write(self.device.linear(x, self.qkv), kv, step, self.transform)
         return self.device.linear(self.device.attention(q, kv, step), self.output)
 
 
@@ -77,19 +89,35 @@ class GatedMLP:
     device: Device
     gate_up: LinearWeight
     down: LinearWeight
+    activation: Activation
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.device.linear(self.device.swiglu(self.device.linear(x, self.gate_up)), self.down)
+        inner = self.device.gated(self.device.linear(x, self.gate_up), self.activation)
+        return self.device.linear(inner, self.down)
+
+
+@dataclass(frozen=True)
+class MixtureOfExperts:
+    device: Device
+    mixture: Mixture
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.device.mixture(x, self.mixture)
 
 
 @dataclass(frozen=True)
 class DecoderLayer:
-    """Pre-norm residual layer: x + attention(norm(x)), then x + mlp(norm(x))."""
+    """Pre-norm residual layer: x + attention(norm(x)), then x + mlp(norm(x)).
+
+    Some families also norm what attention and MLP give, before it joins the residual.
+    """
 
     attention_norm: Norm
     attention: TokenMixer
     mlp_norm: Norm
     mlp: FeedForward
+    attention_post_norm: Norm | None = None
+    mlp_post_norm: Norm | None = None
 
     def __call__(self, x: Tensor, residual: Tensor | None, kv: LayerKV, step: Step) -> tuple[Tensor, Tensor]:
         """Take and return (x, residual) whose sum is the residual stream, so that each addition fuses with a norm."""
@@ -97,5 +125,11 @@ class DecoderLayer:
             x, residual = self.attention_norm(x), x
         else:
             x, residual = self.attention_norm.add(x, residual)
-        x, residual = self.mlp_norm.add(self.attention(x, kv, step), residual)
-        return self.mlp(x), residual
+        x = self.attention(x, kv, step)
+        if self.attention_post_norm is not None:
+            x = self.attention_post_norm(x)
+        x, residual = self.mlp_norm.add(x, residual)
+        x = self.mlp(x)
+        if self.mlp_post_norm is not None:
+            x = self.mlp_post_norm(x)
+        return x, residual

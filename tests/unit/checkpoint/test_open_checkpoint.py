@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import pytest
 
-from tenuto.checkpoint import open_checkpoint
+from tenuto.checkpoint import RopeConfig, open_checkpoint
 from tenuto.checkpoint.quant_types import dequantise
 from tenuto.errors import ModelFileError, UnsupportedModel
 from tiny_models import TinyLlama, stored_as, write_gguf, write_hf
@@ -31,7 +31,7 @@ def test_both_formats_give_the_same_model(tmp_path: Path) -> None:
     assert (one.config.rms_norm_eps, other.config.rms_norm_eps) == (eps, eps)
     assert one.config.eos_ids == other.config.eos_ids == (2,)
     assert one.config.bos_id == other.config.bos_id == 1
-    fields = ("vocab_size", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "rope_theta", "max_model_tokens")
+    fields = ("vocab_size", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "max_model_tokens")
     assert all(getattr(one.config, f) == getattr(other.config, f) == getattr(TINY, f) for f in fields)
     assert not one.config.tie_embeddings and not other.config.tie_embeddings
 
@@ -71,25 +71,33 @@ def test_promised_head_that_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("named", "config"),
     [
-        ("rope_scaling", {"rope_type": "llama3", "factor": 8.0}),
-        ("rope_scaling", {"type": "linear", "factor": 2.0}),
-        ("rope_scaling", {"factor": 2.0}),
-        ("rope_parameters", {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}),
-        ("sliding_window", 4096),
-        ("layer_types", ["full_attention", "sliding_attention"]),
-        ("attention_bias", True),
-        ("hidden_act", "gelu"),
-        ("quantization_config", {"quant_method": "awq"}),
-        ("partial_rotary_factor", 0.5),
-        ("model_type", "qwen9"),
+        ("longrope", {"rope_scaling": {"rope_type": "longrope", "factor": 8.0}}),
+        ("dynamic", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}),
+        ("'linear' / 'yarn'", {"rope_scaling": {"rope_type": "linear", "type": "yarn", "factor": 2.0}}),
+        ("mscale", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, "mscale": 0.7}}),
+        ("low_freq_factor", {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "low_freq_factor": 1.0}}),
+        ("partial_rotary_factor", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
+        ("sliding_window", {"sliding_window": 4096}),
+        ("layer_types", {"layer_types": ["full_attention", "sliding_attention"]}),
+        ("hidden_act", {"hidden_act": "gelu"}),
+        ("quantization_config", {"quantization_config": {"quant_method": "awq"}}),
+        ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
+        ("model_type", {"model_type": "qwen9"}),
     ],
 )
-def test_unsupported_config_keys_are_named(tmp_path: Path, key: str, value: Any) -> None:
-    """B73 and windows: refused, in every spelling."""
-    with pytest.raises(UnsupportedModel, match=key):
-        open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), **{key: value}))
+def test_unsupported_config_keys_are_named(tmp_path: Path, named: str, config: dict[str, Any]) -> None:
+    """B73: an unknown scheme is refused, in every spelling, never taken for plain RoPE."""
+    with pytest.raises(UnsupportedModel, match=named):
+        open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), **config))
+
+
+def test_everything_that_is_refused_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel) as caught:
+        open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), hidden_act="relu", final_logit_softcapping=30.0))
+    assert len(caught.value.problems) == 2
+    assert all(name in str(caught.value) for name in ("hidden_act", "final_logit_softcapping"))
 
 
 @pytest.mark.parametrize(
@@ -102,15 +110,14 @@ def test_unsupported_config_keys_are_named(tmp_path: Path, key: str, value: Any)
     ],
 )
 def test_keys_that_change_nothing_are_accepted(tmp_path: Path, config: dict[str, Any]) -> None:
-    assert open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), **config)).config.rope_theta == 10000.0
+    assert open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), **config)).config.ropes == (RopeConfig(theta=1e4),)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("llama.rope.scaling.type", "linear"),
-        ("llama.rope.scaling.factor", 4.0),
-        ("llama.rope.scale_linear", 2.0),
+        ("llama.rope.scaling.type", "longrope"),
+        ("llama.attention.causal", False),
         ("llama.attention.sliding_window", 512),
         ("llama.expert_count", 8),
     ],

@@ -8,9 +8,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import gelu
 
 from ragged_batches import Query, ragged
 from tenuto.device import AttentionSpec, ReferenceDevice
+from tenuto.device.protocol import HeadTransform
 from tenuto.device.row_tiles import RowTiles, probe, tiled
 
 PRECISIONS = [("fp32", 1e-5), ("bf16", 0.02)]
@@ -23,7 +25,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize(("precision", "tolerance"), PRECISIONS)
 def test_norm_linear_and_activation(precision: str, tolerance: float) -> None:
     device = ReferenceDevice(precision)
-    x, w = device.upload(random(5, 24)), device.upload(random(24, seed=1))
+    x, w = device.upload(random(5, 24)), device.upload_norm(random(24, seed=1))
     exact, weight = x.double(), w.double()
     normed = exact / (exact.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
     torch.testing.assert_close(device.rms_norm(x, w, 1e-5).double(), normed, atol=tolerance, rtol=tolerance)
@@ -37,32 +39,42 @@ def test_norm_linear_and_activation(precision: str, tolerance: float) -> None:
     torch.testing.assert_close(product.double(), exact @ matrix.T, atol=tolerance * 5, rtol=tolerance)
 
     gate, up = exact[:, :12], exact[:, 12:]
-    torch.testing.assert_close(device.swiglu(x).double(), gate * gate.sigmoid() * up, atol=tolerance, rtol=tolerance)
+    for activation, of_gate in (("silu", gate * gate.sigmoid()), ("gelu_tanh", gelu(gate, approximate="tanh"))):
+        got = device.gated(x, activation).double()
+        torch.testing.assert_close(got, of_gate * up, atol=tolerance, rtol=tolerance)
+
+    biases = [random(7, seed=4), random(3, seed=5)]
+    product = device.linear(x, device.prepare_linear(parts, biases))
+    bias = device.upload(np.concatenate(biases)).double()
+    torch.testing.assert_close(product.double(), exact @ matrix.T + bias, atol=tolerance * 5, rtol=tolerance)
 
 
 def test_activation_of_extreme_values_stays_finite() -> None:
     x = torch.tensor([[-1e4, -100.0, 0.0, 100.0, 1e4, 1, 1, 1, 1, 1]])
-    assert ReferenceDevice().swiglu(x).tolist() == [[0.0, 0.0, 0.0, 100.0, 1e4]]
+    for activation in ("silu", "gelu_tanh"):
+        assert ReferenceDevice().gated(x, activation).tolist() == [[0.0, 0.0, 0.0, 100.0, 1e4]]
 
 
 @pytest.mark.parametrize("block_size", [4, 16, 24, 300])
 @pytest.mark.parametrize("heads", [(4, 2), (3, 3), (9, 1)])
-def test_attention_over_block_tables(block_size: int, heads: tuple[int, int]) -> None:
-    """A ragged batch through scattered blocks against one sequence at a time, in float64."""
-    spec = AttentionSpec(*heads, head_dim=6)
+@pytest.mark.parametrize("window", [None, 1, 8, 257])
+def test_attention_over_block_tables(block_size: int, heads: tuple[int, int], window: int | None) -> None:
+    """A ragged batch through scattered blocks against one sequence at a time, in float64; with windows too (B26)."""
+    spec = AttentionSpec(*heads, head_dim=6, window=window, scale=0.3 if window == 8 else None)
     device = ReferenceDevice(block_size=block_size)
     held_and_new = [(0, 1), (299, 1), (0, 45), (255, 1), (256, 2), (20, 300)]
     blocks = itertools.count(1)
     tables = [[next(blocks) for _ in range(-(-(held + new) // block_size))] for held, new in held_and_new]
     kv = device.allocate_kv([spec], next(blocks))
-    rotary = device.rotary_table(6, 10000.0, 400)
+    frequencies = 10000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float32) / 6)
+    rotary = [device.rotary_table(frequencies, 1.0, 400)]
     whole = [torch.from_numpy(random(h + n, (heads[0] + 2 * heads[1]) * 6, seed=h)) for h, n in held_and_new]
 
     def compute(parts: list[tuple[int, int]]) -> list[torch.Tensor]:
         queries = [Query([0] * (b - a), a, t) for (a, b), t in zip(parts, tables, strict=True) if b > a]
         step = device.begin_step(ragged(queries, block_size), rotary, kv)
         rows = torch.cat([w[a:b] for w, (a, b) in zip(whole, parts, strict=True)])
-        q = device.rotate_and_write(rows, kv.layer(0), step)
+        q = device.rotate_and_write(rows, kv.layer(0), step, HeadTransform())
         return list(device.attention(q, kv.layer(0), step).split([b - a for a, b in parts if b > a]))
 
     compute([(0, held) for held, _ in held_and_new])
@@ -82,8 +94,10 @@ def naive_attention(qkv: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
     out = torch.empty(tokens, spec.num_heads, size, dtype=torch.float64)
     for head in range(spec.num_heads):
         shared = spec.num_heads + head // spec.group_size
-        scores = rotated[:, head] @ rotated[:, shared].T / math.sqrt(size)
-        scores = scores.masked_fill(torch.ones(tokens, tokens).triu(1).bool(), float("-inf"))
+        scores = rotated[:, head] @ rotated[:, shared].T * (spec.scale or 1 / math.sqrt(size))
+        age = torch.arange(tokens)[:, None] - torch.arange(tokens)[None, :]
+        hidden = (age < 0) | (age >= (spec.window or tokens))
+        scores = scores.masked_fill(hidden, float("-inf"))
         out[:, head] = scores.softmax(-1) @ heads[:, shared + spec.num_kv_heads]
     return out.flatten(1)
 

@@ -36,8 +36,8 @@ def test_a_tensor_of_a_layer_too_many_is_named(tmp_path: Path) -> None:
 
 
 def test_a_tensor_of_no_known_role_is_named(tmp_path: Path) -> None:
-    weights = TINY.weights() | {"model.layers.0.self_attn.q_proj.bias": np.zeros(64, np.float32)}
-    with pytest.raises(ModelFileError, match=r"q_proj\.bias"):
+    weights = TINY.weights() | {"model.layers.0.self_attn.q_proj.twin": np.zeros(64, np.float32)}
+    with pytest.raises(ModelFileError, match=r"q_proj\.twin"):
         load(write_hf(tmp_path, TINY, weights))
 
 
