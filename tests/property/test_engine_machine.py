@@ -55,15 +55,22 @@ class EngineMachine(RuleBasedStateMachine):
         prefix=st.sampled_from([[], *PREFIXES]),
         ids=st.lists(st.integers(0, 2), max_size=5),
         max_tokens=st.sampled_from([1, 4, 12, None]),
-        kind=st.sampled_from(["append", "greedy", "random", "grammar"]),
+        kind=st.sampled_from(["append", "greedy", "random", "penalised", "grammar"]),
     )
     def compute(
         self, data: st.DataObject, prefix: list[int], ids: list[int], max_tokens: int | None, kind: str
     ) -> None:
         session = data.draw(st.sampled_from(self.sessions()))
         new = ([] if self.driver.tokens[session] else prefix) + ids
-        sampling = SamplingParams(temperature=1.0 if kind == "random" else 0.0, seed=len(ids))
-        params = GenerateParams(max_tokens=max_tokens, sampling=sampling, stop_ids=frozenset({TokenId(7)}))
+        sampling = SamplingParams(
+            temperature=1.0 if kind == "random" else 0.0,
+            seed=len(ids),
+            repetition_penalty=1.2 if kind == "penalised" and len(ids) % 2 else 1.0,
+            presence_penalty=0.5 if kind in ("penalised", "grammar") else 0.0,
+        )
+        logprobs = len(ids) if kind in ("penalised", "grammar") else None
+        stop_ids = frozenset({TokenId(7)})
+        params = GenerateParams(max_tokens=max_tokens, sampling=sampling, stop_ids=stop_ids, logprobs=logprobs)
         try:
             if kind == "append":
                 self.driver.append(session, new)
@@ -159,7 +166,8 @@ def test_seeded_runs_lose_nothing(seed: int) -> None:
             session = rng.choice(idle)
             new = [*rng.choice(PREFIXES)[: rng.randrange(21)], *rng.choices(range(3), k=rng.randrange(1, 5))]
             try:
-                driver.generate(session, new, GenerateParams(max_tokens=rng.choice([1, 5, 20])))
+                sampling = SamplingParams(repetition_penalty=rng.choice([1.0, 1.3]))
+                driver.generate(session, new, GenerateParams(max_tokens=rng.choice([1, 5, 20]), sampling=sampling))
             except (RequestError, CapacityError):
                 driver.truncate(session, rng.randrange(len(driver.tokens[session]) + 1))
         if driver.live and rng.random() < 0.1:

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from tenuto.agents import agent as agent_module
 from tenuto.agents import effects
 from tenuto.engine import Engine, LocalEngineClient, generation
 from tenuto.engine.block_pool import BlockPool
 from tenuto.engine.kv_cache import KVCache
+from tenuto.engine.penalties import TokenCounter
 from tenuto.engine.radix_tree import RadixTree
 from tenuto.engine.scheduler import Scheduler
 from tenuto.engine.stepper import Stepper
@@ -122,6 +124,26 @@ def test_a_sampled_token_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(generation, "_add", forgetful_add)
     violation()
+
+
+def test_penalties_overlook_the_newest_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = TokenCounter.seen
+
+    def seen_late(self: TokenCounter, tokens: Any) -> Any:
+        return seen(self, tokens[: max(self._num_counted, len(tokens) - 1)])
+
+    monkeypatch.setattr(TokenCounter, "seen", seen_late)
+    assert WRONG_OUTPUT in str(violation())
+
+
+def test_a_log_probability_goes_to_another_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    emit = Stepper._emit
+
+    def emit_other(self: Stepper, request: Any, emission: Any, now: float, logprob: Any = None) -> None:
+        emit(self, request, emission, now, None if logprob is None else replace_struct(logprob, logprob=-1.0))
+
+    monkeypatch.setattr(Stepper, "_emit", emit_other)
+    assert "log-probability" in str(violation())
 
 
 @pytest.mark.usefixtures("no_prefix_cache")

@@ -4,7 +4,7 @@
 torch, is imported from `tenuto.engine.executor`, so that a simulation runs without it.
 """
 
-from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Executor, Output, SequenceSlice
+from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Executor, Output, SeenTokens, SequenceSlice
 from tenuto.engine.client import ClientOptions, LocalEngineClient
 from tenuto.engine.config import EngineConfig, PolicyName
 from tenuto.engine.engine import Engine
@@ -21,5 +21,6 @@ __all__ = [
     "LocalEngineClient",
     "Output",
     "PolicyName",
+    "SeenTokens",
     "SequenceSlice",
 ]

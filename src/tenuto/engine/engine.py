@@ -8,6 +8,7 @@ from tenuto.engine import door
 from tenuto.engine.batch import Batch, Delta, EngineCounters, Output
 from tenuto.engine.config import EngineConfig
 from tenuto.engine.kv_cache import BlockTable, KVCache
+from tenuto.engine.penalties import counter_for
 from tenuto.engine.radix_tree import Namespace
 from tenuto.engine.request import Request
 from tenuto.engine.scheduler import Scheduler
@@ -103,6 +104,7 @@ class Engine:
         request = self._request(target, params, params.hints, now)
         request.max_tokens = max_tokens
         request.grammar = grammar
+        request.counter = counter_for(params.sampling, target.tokens)
         return self._begin(request, now)
 
     def cancel(self, request: RequestId, now: float) -> None:

@@ -34,13 +34,14 @@ class ModelExecutor:
         ids: list[TokenId | None] = [None] * len(batch.slices)
         if not sampling:
             return Output(tuple(ids))
-        # The largest logit is NaN if any is. Of such a row any token would be "the likeliest", step after step.
-        is_sound = torch.isfinite(logits.amax(dim=-1)).tolist()
-        chosen = sample(logits, [batch.slices[index] for index in sampling], is_sound)
-        for index, token in zip(sampling, chosen, strict=True):
+        chosen = sample(logits, [batch.slices[index] for index in sampling])
+        for index, token in zip(sampling, chosen.ids, strict=True):
             ids[index] = token
-        broken = frozenset(index for index, sound in zip(sampling, is_sound, strict=True) if not sound)
-        return Output(tuple(ids), broken)
+        return Output(
+            tuple(ids),
+            frozenset(index for index in sampling if ids[index] is None),
+            {index: one for index, one in zip(sampling, chosen.logprobs, strict=True) if one is not None},
+        )
 
 
 def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:

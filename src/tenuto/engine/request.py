@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tenuto.engine.penalties import TokenCounter
 from tenuto.engine.session import Service, Session
 from tenuto.ids import RequestId
 from tenuto.protocol.engine import GenerateParams, GenerateUsage
@@ -27,6 +28,7 @@ class Request:
     max_tokens: int  # new ids at most; 0 for an append
     num_prompt: int  # known tokens when the first new one was chosen
     grammar: TokenGrammar | None = None
+    counter: TokenCounter | None = None  # where sampling has penalties
     state: RequestState = "waiting"
     attempt: int = 0
     num_bypasses: int = 0  # younger requests that started while this one did not fit

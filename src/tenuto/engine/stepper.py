@@ -15,7 +15,7 @@ from tenuto.engine.scheduler import Scheduler, Share
 from tenuto.engine.session import Session
 from tenuto.errors import GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId, TokenId
-from tenuto.protocol.engine import SamplingParams, TokenDelta
+from tenuto.protocol.engine import FORCED_LOGPROB, SamplingParams, TokenDelta, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
 GREEDY = SamplingParams()
@@ -113,7 +113,7 @@ class Stepper:
                 error = StepFailed("the model computed no finite numbers for this request")
                 self._fail(request, error, now, withdraw=True)
             else:
-                self._advance(request, piece, token, now)
+                self._advance(request, piece, token, now, output.logprobs.get(index))
 
     def fail_step(self, batch: Batch, error: TenutoError, sessions: Iterable[Session], now: float) -> None:
         """The step was not computed: its requests end with `error`, and the KV of their sessions is given up."""
@@ -158,6 +158,7 @@ class Stepper:
         end = start + share.num_tokens
         samples = params is not None and end == len(session.tokens)
         mask: TokenMask | None = None
+        counter = request.counter if samples else None
         if samples and request.grammar is not None:
             mask = request.grammar.mask()
             if not mask.any():
@@ -171,6 +172,8 @@ class Stepper:
             samples,
             params.sampling if params is not None else GREEDY,
             mask,
+            None if counter is None else counter.seen(session.tokens),
+            params.logprobs if params is not None and samples else None,
         )
 
     def _end_step(self, batch: Batch) -> None:
@@ -178,7 +181,9 @@ class Stepper:
         self._in_flight = None
         self._cache.end_step()
 
-    def _advance(self, request: Request, piece: SequenceSlice, token: TokenId | None, now: float) -> None:
+    def _advance(
+        self, request: Request, piece: SequenceSlice, token: TokenId | None, now: float, logprob: TokenLogprob | None
+    ) -> None:
         session, counts = request.session, self._counts
         num_tokens = len(piece.token_ids)
         self._cache.commit(session.table, num_tokens, session.tokens)
@@ -198,17 +203,25 @@ class Stepper:
             except GrammarError as error:
                 self._fail(request, error, now)
                 return
-            self._emit(request, emission, now)
+            self._emit(request, emission, now, logprob)
         elif request.params is None and request.num_uncomputed == 0:
             self._done(request, now)
 
-    def _emit(self, request: Request, emission: Emission, now: float) -> None:
+    def _emit(self, request: Request, emission: Emission, now: float, logprob: TokenLogprob | None = None) -> None:
+        """Args:
+        logprob: of the sampled id, if there is one and it was asked for.
+        """
         ids, num_forced, finish = emission
+        assert request.params is not None
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if request.params.logprobs is not None:
+            logprobs = (*(() if logprob is None else (logprob,)), *(FORCED_LOGPROB for _ in range(num_forced)))
+            assert len(logprobs) == len(ids)
         self._counts.forced += num_forced
         if request.first_token_s is None:
             request.first_token_s = now
         usage = None if finish is None else request.usage(now)
-        delta = TokenDelta(ids=ids, num_forced=num_forced, finish=finish, usage=usage)
+        delta = TokenDelta(ids=ids, num_forced=num_forced, logprobs=logprobs, finish=finish, usage=usage)
         self._outbox.append(Delta(request=request.id, tokens=delta, done=finish is not None))
         if finish is not None:
             self._finish(request, now)
@@ -253,4 +266,6 @@ def _mismatch(batch: Batch, output: Output, vocab_size: int) -> str | None:
             return "an id where none was asked for" if token is not None else "an id is missing"
         if token is not None and not 0 <= token < vocab_size:
             return f"token id {token} is out of range"
+        if token is not None and (piece.logprobs is None) == (index in output.logprobs):
+            return "a log-probability is missing, or was not asked for"
     return None

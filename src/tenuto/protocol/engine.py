@@ -15,13 +15,30 @@ FinishReason: TypeAlias = Literal["stop", "length", "grammar"]
 """`stop`: a stop id was sampled (it is the last id). `length`: max_tokens. `grammar`: nothing more may follow."""
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How the next token is chosen. Temperature 0 is greedy, and the rest is then without effect."""
+MAX_LOGIT_BIASES = 1024  # ids that one request may favour or disfavour
+MAX_TOP_LOGPROBS = 20
 
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How the next token is chosen; the fields are applied in the order they stand here (docs/sampling.md).
+
+    Temperature 0 takes the likeliest token after bias, penalties and grammar; what follows it is then without effect.
+    """
+
+    logit_bias: tuple[tuple[TokenId, float], ...] = ()  # distinct ids; -100 .. 100 is added to their logits
+    repetition_penalty: float = 1.0  # over prompt and output; above 1: less repetition
+    frequency_penalty: float = 0.0  # subtracted once for each time this call has generated the id
+    presence_penalty: float = 0.0  # subtracted if this call has generated the id
     temperature: float = 0.0
     top_k: int = 0  # 0: all
     top_p: float = 1.0
+    min_p: float = 0.0  # least probability, as a part of the likeliest token's
     seed: int = 0  # random numbers are keyed by (seed, position): same seed, same output, whatever the batch
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the choice depends on which ids came before."""
+        return self.repetition_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
 
 
 class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +48,7 @@ class GenerateParams(msgspec.Struct, frozen=True, kw_only=True):
     sampling: SamplingParams = SamplingParams()
     stop_ids: frozenset[TokenId] = frozenset()  # end after the first of these; it stays in the session
     grammar: GrammarSpec | None = None
+    logprobs: int | None = None  # of every new id, with so many alternatives, up to MAX_TOP_LOGPROBS; None: none
     hints: RunHints = RunHints()
 
 
@@ -53,11 +71,26 @@ class GenerateUsage(msgspec.Struct, frozen=True, kw_only=True):
     total_s: float = 0.0
 
 
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """The log-probability of one new id: of the model's own logits, before bias, penalties, grammar and temperature.
+
+    An id that the grammar forced was never scored by the model: it is certain, so its log-probability is 0.
+    """
+
+    logprob: float
+    top: tuple[tuple[TokenId, float], ...] = ()  # the likeliest ids, the chosen one among them or not; likeliest first
+    forced: bool = False
+
+
+FORCED_LOGPROB = TokenLogprob(logprob=0.0, forced=True)
+
+
 class TokenDelta(msgspec.Struct, frozen=True, kw_only=True):
     """New ids of one step. The last delta of a stream, and only it, has `finish` and `usage`."""
 
     ids: tuple[TokenId, ...] = ()
     num_forced: int = 0  # how many of `ids`, its last ones, were forced
+    logprobs: tuple[TokenLogprob, ...] = ()  # one for each id, if they were asked for
     finish: FinishReason | None = None
     usage: GenerateUsage | None = None
 

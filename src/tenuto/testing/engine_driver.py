@@ -10,10 +10,10 @@ from tenuto.engine.config import EngineConfig
 from tenuto.engine.engine import Engine
 from tenuto.errors import TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
-from tenuto.protocol.engine import FinishReason, GenerateParams, GenerateUsage
+from tenuto.protocol.engine import FORCED_LOGPROB, FinishReason, GenerateParams, GenerateUsage, TokenDelta
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.protocol.hints import RunHints
-from tenuto.testing.fake_executor import FakeExecutor, expected_next
+from tenuto.testing.fake_executor import FakeExecutor, expected_logprob, expected_next
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +23,7 @@ class Call:
     id: RequestId
     session: SessionId
     params: GenerateParams | None
+    num_prompt: int = 0  # tokens known when it began
     twin: TokenGrammar | None = None  # a copy of the grammar that only sees what was emitted
     ids: list[TokenId] = field(default_factory=list)
     num_forced: int = 0
@@ -80,7 +81,7 @@ class EngineDriver:
         session = SessionId(name)
         new = [TokenId(i) for i in ids]
         twin = None if grammar is None else grammar.fork()
-        call = Call(self.engine.generate(session, new, params, self.now, grammar), session, params, twin)
+        call = Call(self.engine.generate(session, new, params, self.now, grammar), session, params, twin=twin)
         return self._accept(call, new)
 
     def cancel(self, call: Call) -> None:
@@ -140,6 +141,7 @@ class EngineDriver:
 
     def _accept(self, call: Call, new: list[TokenId]) -> Call:
         self.tokens[call.session].extend(new)
+        call.num_prompt = len(self.tokens[call.session])
         self._calls[call.id] = call
         self._settle(self.engine.take_deltas())
         return call
@@ -157,24 +159,28 @@ class EngineDriver:
     def _take(self, call: Call, delta: Delta) -> None:
         call.done, call.error = delta.done, delta.error
         if delta.tokens is not None:
-            self._check_ids(call, delta.tokens.ids, delta.tokens.num_forced)
+            self._check_ids(call, delta.tokens)
             call.finish, call.usage = delta.tokens.finish, delta.tokens.usage
         if delta.done:
             del self._calls[call.id]
         if call.usage is not None:
             self._check_usage(call, call.usage)
 
-    def _check_ids(self, call: Call, ids: Sequence[TokenId], num_forced: int) -> None:
-        tokens = self.tokens[call.session]
+    def _check_ids(self, call: Call, delta: TokenDelta) -> None:
+        ids, num_forced = delta.ids, delta.num_forced
+        tokens, vocab_size = self.tokens[call.session], self._config.vocab_size
         for place, token in enumerate(ids):
             assert call.params is not None and call.finish is None
             if place < len(ids) - num_forced:
                 mask = None if call.twin is None else call.twin.mask()
-                expected = expected_next(tokens, self._config.vocab_size, call.params.sampling, mask)
+                expected = expected_next(tokens, vocab_size, call.params, mask, call.num_prompt)
+                logprob = expected_logprob(tokens, vocab_size, call.params, token)
             else:
                 assert call.twin is not None
                 expected = call.twin.forced()[0]
+                logprob = None if call.params.logprobs is None else FORCED_LOGPROB
             assert token == expected, f"{call.id} on {call.session} at {len(tokens)}: {token} for {expected}"
+            assert (delta.logprobs[place] if delta.logprobs else None) == logprob
             if call.twin is not None and token not in call.params.stop_ids:
                 assert call.twin.accept(token)
             tokens.append(token)

@@ -7,20 +7,21 @@ not copied or not written changes the output, and a slot that was never written 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tenuto.engine.batch import Batch, Output, SequenceSlice
-from tenuto.ids import BlockId, TokenId
-from tenuto.protocol.engine import SamplingParams
+from tenuto.engine.batch import Batch, Output, SeenTokens, SequenceSlice
+from tenuto.ids import BlockId, RequestId, TokenId
+from tenuto.protocol.engine import GenerateParams, SamplingParams, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
 _WORD = (1 << 64) - 1
 _EVEN, _ODD = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
 POISON = np.uint64(0xDEADDEADDEADDEAD)
-_GREEDY = SamplingParams()
+_NOBODY = RequestId("nobody")
 
 
 def _mix(x: int) -> int:
@@ -56,11 +57,21 @@ def _kv(tokens: Sequence[TokenId], start: int, carry: int) -> NDArray[np.uint64]
     return values
 
 
-def _choose(kv: NDArray[np.uint64], vocab_size: int, sampling: SamplingParams, mask: TokenMask | None) -> TokenId:
+def _digest(kv: NDArray[np.uint64]) -> int:
     # Python integers here: a scalar of numpy would warn of the overflow that is meant.
-    digest = int((kv * _POSITIONS.upto(len(kv))).sum(dtype=np.uint64))
+    return int((kv * _POSITIONS.upto(len(kv))).sum(dtype=np.uint64))
+
+
+def _choose(digest: int, position: int, piece: SequenceSlice, vocab_size: int) -> TokenId:
+    """A hash of all that a choice depends on: the KV, the random number, and the counts of the ids so far."""
+    sampling, mask = piece.sampling, piece.mask
     if sampling.temperature > 0:
-        digest ^= _mix(sampling.seed * _EVEN + len(kv) & _WORD)
+        digest ^= _mix(sampling.seed * _EVEN + position & _WORD)
+    for token, bias in sampling.logit_bias:
+        digest ^= _mix(token * _ODD + int(bias * 8) & _WORD)
+    if piece.seen is not None:
+        for token, count in zip(piece.seen.ids.tolist(), piece.seen.counts.tolist(), strict=True):
+            digest ^= _mix((token + 1) * _EVEN + (count + 1) * _ODD & _WORD)  # in whatever order they come
     number = _mix(digest)
     if mask is None:
         return TokenId(number % vocab_size)
@@ -68,11 +79,47 @@ def _choose(kv: NDArray[np.uint64], vocab_size: int, sampling: SamplingParams, m
     return TokenId(int(allowed[number % len(allowed)]))
 
 
+def _score(digest: int, token: TokenId, num_top: int, vocab_size: int) -> TokenLogprob:
+    """A log-probability that depends on the KV and the chosen id, but, as the real one, on no parameter."""
+    numbers = [_mix(digest + token + place & _WORD) for place in range(num_top + 1)]
+    top = tuple((TokenId(number % vocab_size), -(number % 4096) / 256) for number in numbers[1:])
+    return TokenLogprob(logprob=-(numbers[0] % 4096) / 256, top=top)
+
+
 def expected_next(
-    tokens: Sequence[TokenId], vocab_size: int, sampling: SamplingParams = _GREEDY, mask: TokenMask | None = None
+    tokens: Sequence[TokenId],
+    vocab_size: int,
+    params: GenerateParams = GenerateParams(),
+    mask: TokenMask | None = None,
+    num_prompt: int = 0,
 ) -> TokenId:
-    """The token that follows `tokens`, computed from the tokens alone: what a correct engine must produce."""
-    return _choose(_kv(tokens, 0, 0), vocab_size, sampling, mask)
+    """The token that follows `tokens`, computed from the tokens alone: what a correct engine must produce.
+
+    Args:
+        num_prompt: of the tokens, those that were known when the call began.
+    """
+    piece = SequenceSlice(
+        _NOBODY, 0, (), 0, (), True, params.sampling, mask, _seen(tokens, params.sampling, num_prompt)
+    )
+    return _choose(_digest(_kv(tokens, 0, 0)), len(tokens), piece, vocab_size)
+
+
+def expected_logprob(
+    tokens: Sequence[TokenId], vocab_size: int, params: GenerateParams, token: TokenId
+) -> TokenLogprob | None:
+    """The log-probability of `token`, sampled after `tokens`; None if it was not asked for."""
+    if params.logprobs is None:
+        return None
+    return _score(_digest(_kv(tokens, 0, 0)), token, params.logprobs, vocab_size)
+
+
+def _seen(tokens: Sequence[TokenId], sampling: SamplingParams, num_prompt: int) -> SeenTokens | None:
+    """Counted from the start, as penalties are defined."""
+    if not sampling.has_penalties:
+        return None
+    counts = Counter(tokens[num_prompt:])
+    ids = [*counts, *(set(tokens[:num_prompt]) - counts.keys() if sampling.repetition_penalty != 1 else ())]
+    return SeenTokens(np.array(ids, dtype=np.int64), np.array([counts[i] for i in ids], dtype=np.int64))
 
 
 class FakeExecutor:
@@ -113,9 +160,22 @@ class FakeExecutor:
         for target, row in sources.items():
             rows[target] = row
         written: set[BlockId] = set()
-        return Output(tuple(self._compute(piece, written) for piece in batch.slices))
+        ids: list[TokenId | None] = []
+        logprobs: dict[int, TokenLogprob] = {}
+        for index, piece in enumerate(batch.slices):
+            read = self._compute(piece, written)
+            if not piece.samples:
+                ids.append(None)
+                continue
+            digest = _digest(read)
+            token = _choose(digest, piece.end, piece, self.vocab_size)
+            ids.append(token)
+            if piece.logprobs is not None:
+                logprobs[index] = _score(digest, token, piece.logprobs, self.vocab_size)
+        return Output(tuple(ids), logprobs=logprobs)
 
-    def _compute(self, piece: SequenceSlice, written: set[BlockId]) -> TokenId | None:
+    def _compute(self, piece: SequenceSlice, written: set[BlockId]) -> NDArray[np.uint64]:
+        """Write the KV of a slice; the KV of the whole sequence, as read through its block table."""
         size, start, end = self.block_size, piece.start, piece.end
         table = piece.block_table
         blocks = set(table[start // size :])
@@ -126,6 +186,4 @@ class FakeExecutor:
         self._kv[slots[start:]] = _kv(piece.token_ids, start, carry)
         read = self._kv[slots]
         assert not (read == POISON).any(), f"{piece.request} reads a slot that was never written, or freed"
-        if not piece.samples:
-            return None
-        return _choose(read, self.vocab_size, piece.sampling, piece.mask)
+        return read

@@ -8,9 +8,16 @@ from typing import NamedTuple
 from tenuto.engine.config import EngineConfig
 from tenuto.errors import ContextLengthError, GrammarError, InvalidRequest, NeverFits
 from tenuto.ids import TokenId
-from tenuto.protocol.engine import FinishReason, GenerateParams, GenerateUsage, TokenDelta
+from tenuto.protocol.engine import (
+    FORCED_LOGPROB,
+    FinishReason,
+    GenerateParams,
+    GenerateUsage,
+    TokenDelta,
+    TokenLogprob,
+)
 from tenuto.protocol.grammar import TokenGrammar
-from tenuto.testing.fake_executor import expected_next
+from tenuto.testing.fake_executor import expected_logprob, expected_next
 from tenuto.testing.world_history import History
 
 
@@ -18,6 +25,7 @@ class NaiveToken(NamedTuple):
     id: TokenId
     forced: bool
     finish: FinishReason | None
+    logprob: TokenLogprob | None
 
 
 def naive_reply(
@@ -28,19 +36,20 @@ def naive_reply(
     Raises GrammarError where the grammar contradicts itself.
     """
     known = list(tokens)
+    num_prompt = len(known)
     room = min(config.max_model_tokens, config.num_blocks * config.block_size + 1) - len(known)
     left = room if params.max_tokens is None else params.max_tokens
     while True:
         forced = False
         if grammar is None:
-            token = expected_next(known, config.vocab_size, params.sampling)
+            token = expected_next(known, config.vocab_size, params, None, num_prompt)
         elif run := grammar.forced():
             token, forced = run[0], True
         else:
             mask = grammar.mask()
             if not mask.any():
                 raise GrammarError("dead end")
-            token = expected_next(known, config.vocab_size, params.sampling, mask)
+            token = expected_next(known, config.vocab_size, params, mask, num_prompt)
         finish: FinishReason | None = "stop" if token in params.stop_ids else None
         if finish is None and grammar is not None:
             if not grammar.accept(token):
@@ -49,8 +58,9 @@ def naive_reply(
         left -= 1
         if finish is None and left == 0:
             finish = "length"
+        logprob = expected_logprob(known, config.vocab_size, params, token)
         known.append(token)
-        yield NaiveToken(token, forced, finish)
+        yield NaiveToken(token, forced, finish, FORCED_LOGPROB if forced and logprob is not None else logprob)
         if finish is not None:
             return
 
@@ -100,11 +110,14 @@ class ReplyCheck:
             )
             assert wanted is not None
             expect(wanted.forced == (place >= sampled), "sampled and forced ids are mixed up")
+            logprob = delta.logprobs[place] if place < len(delta.logprobs) else None
+            expect(logprob == wanted.logprob, f"log-probability {logprob}, not {wanted.logprob}")
             self.tokens.append(token)
             self.num_received += 1
             last = place == len(delta.ids) - 1
             expect(wanted.finish == (delta.finish if last else None), f"finish {delta.finish}, not {wanted.finish}")
         expect(bool(delta.ids), "a delta without ids")
+        expect(len(delta.logprobs) in (0, len(delta.ids)), "not as many log-probabilities as ids")
         expect((delta.finish is None) == (delta.usage is None), "usage comes with the finish and only then")
         self.finish, self.usage = delta.finish, delta.usage
 

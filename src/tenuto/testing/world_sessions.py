@@ -329,10 +329,17 @@ class SessionActor:
 
     def _draw_params(self, tokens: list[TokenId]) -> GenerateParams:
         rng = self._rng
-        temperature = rng.choice((0.0, 0.0, 0.7))
+        sampling = SamplingParams(
+            temperature=rng.choice((0.0, 0.0, 0.7)),
+            repetition_penalty=rng.choice((1.0, 1.0, 1.2)),
+            frequency_penalty=rng.choice((0.0, 0.0, 0.0, 0.5)),
+            logit_bias=rng.choice(((), (), ((TokenId(3), -1.5),))),
+            seed=rng.randrange(3),
+        )
         return GenerateParams(
             max_tokens=rng.choice((1, 2, 4, 8, 16, 30, None if rng.random() < 0.1 else 5)),
-            sampling=SamplingParams(temperature=temperature, seed=rng.randrange(3)),
+            sampling=sampling,
+            logprobs=rng.choice((None, None, 0, 2)),
             stop_ids=frozenset(TokenId(rng.randrange(260)) for _ in range(rng.choice((0, 1, 8)))),
             grammar=self._draw_grammar(),
         )

@@ -23,6 +23,18 @@ def test_ids_out_of_range(ids: list[int]) -> None:
         (GenerateParams(sampling=SamplingParams(top_p=0.0)), "top_p"),
         (GenerateParams(sampling=SamplingParams(top_p=1.1)), "top_p"),
         (GenerateParams(sampling=SamplingParams(top_k=-1)), "top_k"),
+        (GenerateParams(sampling=SamplingParams(min_p=-0.1)), "min_p"),
+        (GenerateParams(sampling=SamplingParams(min_p=float("nan"))), "min_p"),
+        (GenerateParams(sampling=SamplingParams(repetition_penalty=0.0)), "repetition_penalty"),
+        (GenerateParams(sampling=SamplingParams(repetition_penalty=float("inf"))), "repetition_penalty"),
+        (GenerateParams(sampling=SamplingParams(presence_penalty=2.5)), "presence_penalty"),
+        (GenerateParams(sampling=SamplingParams(frequency_penalty=-2.5)), "frequency_penalty"),
+        (GenerateParams(sampling=SamplingParams(logit_bias=((TokenId(10), 1.0),))), "logit_bias"),
+        (GenerateParams(sampling=SamplingParams(logit_bias=((TokenId(1), 101.0),))), "logit_bias"),
+        (GenerateParams(sampling=SamplingParams(logit_bias=((TokenId(1), 1.0),) * 2)), "logit_bias"),
+        (GenerateParams(sampling=SamplingParams(logit_bias=((TokenId(1), 1.0),) * 1025)), "logit_bias"),
+        (GenerateParams(logprobs=-1), "top_logprobs"),
+        (GenerateParams(logprobs=21), "top_logprobs"),
         (GenerateParams(max_tokens=0), "max_tokens"),
         (GenerateParams(stop_ids=frozenset({TokenId(10)})), "stop_ids"),
     ],
@@ -31,6 +43,15 @@ def test_bad_parameters_are_named(params: GenerateParams, name: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_params(params, 10)
     assert caught.value.param == name
+
+
+def test_the_bounds_themselves_are_accepted() -> None:
+    for sign in (-1, 1):
+        bias = tuple((TokenId(i), 100.0 * sign) for i in range(10))
+        penalties = {"presence_penalty": 2.0 * sign, "frequency_penalty": 2.0 * sign}
+        for min_p, repetition in ((0.0, 0.01), (1.0, 100.0)):
+            sampling = SamplingParams(logit_bias=bias, min_p=min_p, repetition_penalty=repetition, **penalties)
+            check_params(GenerateParams(sampling=sampling, logprobs=20), 10)
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
