@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from family_models import FAMILY_MODELS, make, save
 from ragged_batches import Query, ragged
 from tenuto.checkpoint import open_checkpoint
 from tenuto.device import ReferenceDevice
@@ -22,16 +23,29 @@ IDS = [random.Random(4).randrange(64) for _ in range(700)]
 TABLE = list(range(50, 94))
 
 
-@pytest.fixture(scope="module", params=[("fp32", 16), ("bf16", 16), ("fp32", 3)], ids=lambda p: f"{p[0]}-{p[1]}")
+LLAMAS = {
+    "llama": TinyLlama(),
+    "odd sizes": TinyLlama(num_heads=6, num_kv_heads=6, head_dim=10, hidden_size=36, intermediate_size=52),
+}
+DECODERS = [
+    ("fp32", "llama"),
+    ("bf16", "llama"),
+    ("fp32", "odd sizes"),
+    ("fp32", "gemma3"),  # windows, norms of heads and outputs, gelu
+    ("fp32", "qwen2-windows"),
+    ("fp32", "qwen3-moe"),
+]
+
+
+@pytest.fixture(scope="module", params=DECODERS, ids="-".join)
 def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    precision, heads = request.param
-    tiny = (
-        TinyLlama()
-        if heads == 16
-        else TinyLlama(num_heads=6, num_kv_heads=6, head_dim=10, hidden_size=36, intermediate_size=52)
-    )
-    path: Path = write_hf(tmp_path_factory.mktemp("tiny"), tiny, tiny.weights())
-    return load_model(open_checkpoint(path), ReferenceDevice(precision))
+    precision, name = request.param
+    directory: Path = tmp_path_factory.mktemp("tiny")
+    if name in LLAMAS:
+        write_hf(directory, LLAMAS[name], LLAMAS[name].weights())
+    else:
+        save(make(FAMILY_MODELS[name]), directory)
+    return load_model(open_checkpoint(directory), ReferenceDevice(precision))
 
 
 def same(decoder: Decoder, left: torch.Tensor, right: torch.Tensor) -> None:

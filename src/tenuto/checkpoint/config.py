@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tenuto.checkpoint.rope import DividedFrequencies, Llama3Scaling, RopeConfig, YarnScaling
+from tenuto.checkpoint.sentencepiece_format import SentencePieceModel
 from tenuto.errors import ModelFileError
 
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
@@ -162,20 +163,33 @@ def check_ids(path: Path, vocab_size: int, ids: dict[str, int | None]) -> None:
 class GGUFTokenizer:
     """The tokenizer as a GGUF file stores it; ids are list positions."""
 
-    kind: str  # tokenizer.ggml.model: "gpt2" (byte-level BPE) or "llama" (SentencePiece)
+    kind: str  # tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (SentencePiece), "t5" (Unigram), "bert"
     pre: str  # name of the pre-tokenizer, "default" if the file names none
     tokens: list[str]
     token_types: list[int]  # 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
     merges: list[str]  # "left right"; empty for "llama"
-    scores: list[float]  # of "llama"; empty for "gpt2"
+    scores: list[float]  # of "llama" and "t5"; empty for "gpt2"
     add_space_prefix: bool
+    remove_extra_whitespaces: bool = False
+    charsmap: bytes = b""  # compiled normalisation rules of "t5"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentencePieceFile:
+    """A tokenizer.model, and what the files beside it say of it."""
+
+    path: Path
+    model: SentencePieceModel
+    prefix: Literal["first", "sections"]  # a space goes before the text, or before each part between control tokens
+    added: dict[int, tuple[str, bool]]  # tokens beyond the model's own, by id: text, and whether special
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerFiles:
-    """What `text` needs to build a tokenizer: exactly one of `json_path` and `gguf` is given."""
+    """What `text` needs to build a tokenizer: one of `json_path`, `sentencepiece` and `gguf` is given."""
 
     json_path: Path | None = None  # tokenizer.json of a Hugging Face directory
+    sentencepiece: SentencePieceFile | None = None  # its tokenizer.model, where it has no tokenizer.json
     gguf: GGUFTokenizer | None = None
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()  # union over all files that name one, ascending

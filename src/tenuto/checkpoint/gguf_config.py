@@ -75,6 +75,10 @@ def read_config(
         max_model_tokens=values.integer("context_length"),
         # A head in the file is used; without one the embedding is the head. GGUF has no flag for it.
         tie_embeddings="lm_head.weight" not in tensors,
+        # Nor for biases: a file that has them in its first layer has them in all.
+        qkv_bias="layers.0.attention.q.bias" in tensors,
+        output_bias="layers.0.attention.o.bias" in tensors,
+        mlp_bias="layers.0.mlp.gate.bias" in tensors,
         bos_id=metadata.get("tokenizer.ggml.bos_token_id"),
         eos_ids=_eos_ids(Values(path, metadata)),
     )
@@ -132,6 +136,9 @@ def read_tokenizer(path: Path, metadata: Mapping[str, Any], config: ModelConfig)
             f"{path}: {len(tokens)} tokens, {len(types)} token types and {len(scores)} scores "
             f"do not fit a vocabulary of {config.vocab_size}"
         )
+    if not all(isinstance(t, str) for t in tokens) or not all(type(t) is int for t in types):
+        raise ModelFileError(f"{path}: tokenizer.ggml.tokens must be texts, and token_type numbers")
+    charsmap = values.items("precompiled_charsmap", [])
     template = Values(path, metadata).text("tokenizer.chat_template", "")
     return TokenizerFiles(
         gguf=GGUFTokenizer(
@@ -141,7 +148,9 @@ def read_tokenizer(path: Path, metadata: Mapping[str, Any], config: ModelConfig)
             token_types=types,
             merges=values.items("merges", []),
             scores=scores,
-            add_space_prefix=values.flag("add_space_prefix", kind == "llama"),
+            add_space_prefix=values.flag("add_space_prefix", kind in ("llama", "t5")),
+            remove_extra_whitespaces=values.flag("remove_extra_whitespaces", kind == "t5"),
+            charsmap=bytes(c & 0xFF for c in charsmap),
         ),
         bos_id=config.bos_id,
         eos_ids=config.eos_ids,

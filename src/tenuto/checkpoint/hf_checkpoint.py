@@ -31,7 +31,7 @@ class HFCheckpoint:
         generation = read_json(path / "generation_config.json", optional=True)
         tokenizer_config = read_json(path / "tokenizer_config.json", optional=True)
         family = _family(path, config.get("model_type"))
-        headers, tensors = _stored_tensors(path)
+        headers, tensors = stored_tensors(path)
         self._tensors = _by_neutral_name(path, family, tensors)
         self._norm_offset = np.float32(family.hf_norm_offset)
         base = read_config(path / "config.json", family, config, has_head="lm_head.weight" in self._tensors)
@@ -79,7 +79,7 @@ def _family(path: Path, model_type: object) -> Family:
     raise UnsupportedModel(f"{path / 'config.json'}: model_type is {model_type!r}; supported: {known}")
 
 
-def _stored_tensors(path: Path) -> tuple[list[bytes], list[StoredTensor]]:
+def stored_tensors(path: Path) -> tuple[list[bytes], list[StoredTensor]]:
     """Headers and tensors of all shards, checked against the index if there is one."""
     if (path / _SINGLE).is_file():
         header, tensors = read_table(path / _SINGLE)
@@ -120,6 +120,8 @@ def _by_neutral_name(path: Path, family: Family, tensors: list[StoredTensor]) ->
         neutral = family.neutral_hf(tensor.name)
         if neutral is None:
             strange.append(f"tensor {tensor.name:.80} is not part of a {family.name} model")
+        elif tensor.type_name == "I64":
+            strange.append(f"tensor {tensor.name:.80} has type I64, which no weight has")
         elif neutral in found:
             raise ModelFileError(f"{path}: tensor {tensor.name} is stored twice")
         else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tenuto.checkpoint.config import ModelConfig, TokenizerFiles
+from tenuto.checkpoint.config import ModelConfig, SentencePieceFile, TokenizerFiles
 from tenuto.checkpoint.json_file import read_json
+from tenuto.checkpoint.sentencepiece_format import read_sentencepiece
 from tenuto.errors import ModelFileError
 
 
@@ -25,11 +26,16 @@ def read_tokenizer(
     disagree (chat models end turns with another token than documents), and stopping late never ends.
 
     Raises:
-        ModelFileError: tokenizer.json is missing or corrupt, or an id lies outside the vocabulary.
+        ModelFileError: neither tokenizer.json nor tokenizer.model is there, one is corrupt, or an id lies outside the
+            vocabulary.
     """
-    json_path = path / "tokenizer.json"
-    tokenizer = read_json(json_path)
+    json_path, sentencepiece = path / "tokenizer.json", None
+    if not json_path.exists() and (path / "tokenizer.model").exists():
+        sentencepiece = _sentencepiece(path / "tokenizer.model", tokenizer_config)
+    tokenizer = read_json(json_path) if sentencepiece is None else {}
     ids = _special_ids(tokenizer, tokenizer_config)
+    if sentencepiece is not None:
+        ids = {**{token: i for i, token in enumerate(sentencepiece.model.tokens)}, **ids}
     eos = {*_id_list(path, config, "eos_token_id"), *_id_list(path, generation, "eos_token_id")}
     if (eos_id := ids.get(_token_text(tokenizer_config.get("eos_token")))) is not None:
         eos.add(eos_id)
@@ -39,10 +45,11 @@ def read_tokenizer(
     bos_id = ids.get(bos_text, bos_ids[0] if bos_ids else None)
     full = replace(base, bos_id=bos_id, eos_ids=tuple(sorted(eos))).check(path / "config.json")
     files = TokenizerFiles(
-        json_path=json_path,
+        json_path=json_path if sentencepiece is None else None,
+        sentencepiece=sentencepiece,
         bos_id=full.bos_id,
         eos_ids=full.eos_ids,
-        add_bos=_adds_bos(tokenizer, tokenizer_config, bos_text),
+        add_bos=_adds_bos(tokenizer, tokenizer_config, bos_text, default=sentencepiece is not None),
         chat_template=_chat_template(path, tokenizer_config),
     )
     return full, files
@@ -75,7 +82,23 @@ def _id_list(path: Path, values: Mapping[str, Any], key: str) -> list[int]:
     return ids
 
 
-def _adds_bos(tokenizer: Mapping[str, Any], tokenizer_config: Mapping[str, Any], bos_text: str | None) -> bool:
+def _sentencepiece(path: Path, tokenizer_config: Mapping[str, Any]) -> SentencePieceFile:
+    """A tokenizer.model, with what tokenizer_config.json adds and says of prefixes.
+
+    `legacy` is transformers' word for a space before each part between control tokens; it is off unless asked for.
+    """
+    added: dict[int, tuple[str, bool]] = {}
+    decoder = tokenizer_config.get("added_tokens_decoder")
+    for key, entry in decoder.items() if isinstance(decoder, dict) else ():
+        if key.isdecimal() and len(key) < 10 and (text := _token_text(entry)):
+            added[int(key)] = (text, bool(entry.get("special")) if isinstance(entry, dict) else True)
+    prefix: Literal["first", "sections"] = "sections" if tokenizer_config.get("legacy") is True else "first"
+    return SentencePieceFile(path=path, model=read_sentencepiece(path), prefix=prefix, added=added)
+
+
+def _adds_bos(
+    tokenizer: Mapping[str, Any], tokenizer_config: Mapping[str, Any], bos_text: str | None, default: bool
+) -> bool:
     """The flag where there is one; otherwise whether the post-processor's template begins with the BOS token."""
     flag = tokenizer_config.get("add_bos_token")
     if isinstance(flag, bool):
@@ -87,7 +110,7 @@ def _adds_bos(tokenizer: Mapping[str, Any], tokenizer_config: Mapping[str, Any],
                 return bool(first == bos_text)
             case _:
                 continue
-    return False
+    return default
 
 
 def _chat_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 from tenuto.errors import ModelFileError, UnsupportedModel
 
 _MAX_HEADER_BYTES = 100_000_000
-_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_ITEM_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I64": 8}  # whole numbers: buffers, never weights
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class StoredTensor:
     path: Path
     name: str
     shape: tuple[int, ...]
-    type_name: str  # F32, F16 or BF16
+    type_name: str  # F32, F16, BF16; I64 of buffers
     offset: int  # from the start of the file
     num_bytes: int
 

@@ -45,7 +45,7 @@ class Family:
 
     def neutral_gguf(self, name: str) -> str | None:
         """The neutral name of a GGUF tensor, or None if the family has no such tensor."""
-        return _neutral(self.gguf_names, name)
+        return neutral_name(self.gguf_names, name)
 
     def neutral_hf(self, name: str) -> str | None:
         """The neutral name of a safetensors tensor, or None if the family has no such tensor."""
@@ -53,14 +53,14 @@ class Family:
             if name.startswith(prefix):
                 name = ours + name.removeprefix(prefix)
                 break
-        return _neutral(self.hf_names, name)
+        return neutral_name(self.hf_names, name)
 
     def ignores_hf(self, name: str) -> bool:
         """Whether a safetensors tensor carries nothing that the decoder needs."""
-        return name.startswith(self.hf_ignored_parts) or _as_pattern(name)[0] in self.hf_ignored
+        return name.startswith(self.hf_ignored_parts) or as_pattern(name)[0] in self.hf_ignored
 
 
-def _as_pattern(name: str) -> tuple[str, list[str]]:
+def as_pattern(name: str) -> tuple[str, list[str]]:
     """A name with its first two numbers replaced by places, and those numbers."""
     numbers: list[str] = []
 
@@ -71,8 +71,9 @@ def _as_pattern(name: str) -> tuple[str, list[str]]:
     return _NUMBER.sub(replace, name, count=len(_PLACES)), numbers
 
 
-def _neutral(names: Mapping[str, str], name: str) -> str | None:
-    pattern, numbers = _as_pattern(name)
+def neutral_name(names: Mapping[str, str], name: str) -> str | None:
+    """What a table of patterns calls a stored name, or None if it stands in none of them."""
+    pattern, numbers = as_pattern(name)
     neutral = names.get(pattern)
     if neutral is None:
         return None

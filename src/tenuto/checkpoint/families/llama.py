@@ -7,12 +7,13 @@ from dataclasses import replace
 from tenuto.checkpoint.config import ModelConfig
 from tenuto.checkpoint.families import names
 from tenuto.checkpoint.families.family import Family
-from tenuto.checkpoint.families.settings import no_hf_windows, require_silu
+from tenuto.checkpoint.families.settings import no_experts, no_hf_windows, require_silu
 from tenuto.checkpoint.values import Values
 
 
 def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
     require_silu(values)
+    no_experts(values)
     no_hf_windows(values)
     bias = values.flag("attention_bias", False)
     return replace(config, qkv_bias=bias, output_bias=bias, mlp_bias=values.flag("mlp_bias", False))

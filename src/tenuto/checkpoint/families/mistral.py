@@ -8,12 +8,13 @@ from __future__ import annotations
 from tenuto.checkpoint.config import ModelConfig
 from tenuto.checkpoint.families import names
 from tenuto.checkpoint.families.family import Family
-from tenuto.checkpoint.families.settings import gguf_window, hf_windows, require_silu, with_windows
+from tenuto.checkpoint.families.settings import gguf_window, hf_windows, no_experts, require_silu, with_windows
 from tenuto.checkpoint.values import Values
 
 
 def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
     require_silu(values)
+    no_experts(values)
     windowed = values.has("sliding_window")
     return hf_windows(values, config, lambda _: windowed)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tenuto.checkpoint.config import ModelConfig
 from tenuto.checkpoint.families import names
 from tenuto.checkpoint.families.family import Family
-from tenuto.checkpoint.families.settings import hf_windows, require_silu
+from tenuto.checkpoint.families.settings import hf_windows, no_experts, require_silu
 from tenuto.checkpoint.values import Values
 
 
@@ -21,6 +21,7 @@ def upper_windows(values: Values, config: ModelConfig) -> ModelConfig:
 
 def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
     require_silu(values)
+    no_experts(values)
     return replace(upper_windows(values, config), qkv_bias=True)
 
 

@@ -8,12 +8,13 @@ from tenuto.checkpoint.config import ModelConfig
 from tenuto.checkpoint.families import names
 from tenuto.checkpoint.families.family import Family
 from tenuto.checkpoint.families.qwen2 import upper_windows
-from tenuto.checkpoint.families.settings import require_silu
+from tenuto.checkpoint.families.settings import no_experts, require_silu
 from tenuto.checkpoint.values import Values
 
 
 def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
     require_silu(values)
+    no_experts(values)
     bias = values.flag("attention_bias", False)
     return replace(upper_windows(values, config), qk_norm=True, qkv_bias=bias, output_bias=bias)
 

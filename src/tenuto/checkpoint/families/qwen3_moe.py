@@ -17,7 +17,7 @@ def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
     windowed = values.flag("use_sliding_window", False)
     config = hf_windows(values, config, lambda _: windowed)
     experts = ExpertsConfig(
-        num_experts=values.integer("num_experts", 128),
+        num_experts=values.integer("num_experts", values.integer("num_local_experts", 128)),
         num_active=values.integer("num_experts_per_tok", 8),
         intermediate_size=values.integer("moe_intermediate_size", 768),
         normalise=values.flag("norm_topk_prob", False),

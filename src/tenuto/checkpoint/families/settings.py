@@ -16,7 +16,6 @@ def refuse_hf_extras(values: Values) -> None:
     values.only("attn_logit_softcapping")
     values.only("final_logit_softcapping")
     values.only("partial_rotary_factor", 1)
-    values.only("num_local_experts", 0)
     values.only("is_causal", True)
     values.only("quantization_config")
     values.only("use_bidirectional_attention", False)
@@ -24,6 +23,12 @@ def refuse_hf_extras(values: Values) -> None:
 
 def require_silu(values: Values) -> None:
     values.only("hidden_act", "silu", "swish")
+
+
+def no_experts(values: Values) -> None:
+    """Families without a mixture: a config that asks for one is refused."""
+    for key in ("num_experts", "num_local_experts"):
+        values.only(key, 0)
 
 
 def hf_windows(values: Values, config: ModelConfig, is_windowed: Callable[[int], bool]) -> ModelConfig:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tenuto.checkpoint.config import ModelConfig
 from tenuto.checkpoint.families import names
 from tenuto.checkpoint.families.family import Family
-from tenuto.checkpoint.families.settings import hf_windows, require_silu
+from tenuto.checkpoint.families.settings import hf_windows, no_experts, require_silu
 from tenuto.checkpoint.values import Values
 
 _INTERVAL = 4
@@ -21,6 +21,7 @@ def _with_positions(config: ModelConfig, flags: Sequence[bool]) -> ModelConfig:
 
 def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
     require_silu(values)
+    no_experts(values)
     interval = max(1, values.integer("no_rope_layer_interval", _INTERVAL))
     by_interval = [int((index + 1) % interval != 0) for index in range(config.num_layers)]
     flags = [bool(flag) for flag in values.items("no_rope_layers", by_interval)]  # 1 says: with positions
