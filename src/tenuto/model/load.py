@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from tenuto.checkpoint import Checkpoint, LayerConfig, ModelConfig
-from tenuto.device.protocol import AttentionSpec, Device, Expert, HeadTransform, LinearWeight, Mixture
-from tenuto.errors import ModelFileError
+from tenuto.device.protocol import AttentionSpec, Device, Expert, HeadTransform, Mixture
 from tenuto.model.decoder import Decoder
-from tenuto.model.layers import Attention, DecoderLayer, GatedMLP, MixtureOfExperts, Norm, TokenEmbedding
+from tenuto.model.layers import Attention, DecoderLayer, GatedMLP, MixtureOfExperts, TokenEmbedding
 from tenuto.model.rotary import inverse_frequencies
-
-_MAX_NAMED = 5
+from tenuto.model.weights import Weights
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -77,54 +71,6 @@ def _expert_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-class _Weights:
-    """Hands out each tensor once; all names and shapes are checked before the first is read."""
-
-    def __init__(self, checkpoint: Checkpoint, device: Device) -> None:
-        self._checkpoint = checkpoint
-        self._device = device
-        expected = expected_shapes(checkpoint.config)
-        if problems := tensor_problems(checkpoint, expected):
-            raise ModelFileError.of(checkpoint.path, problems)
-        self._left = set(expected)
-
-    def take(self, name: str) -> npt.NDArray[np.float32]:
-        self._left.remove(name)
-        return self._checkpoint.read(name)
-
-    def has(self, name: str) -> bool:
-        return name in self._left
-
-    def norm(self, name: str, eps: float) -> Norm:
-        return Norm(self._device, self._device.upload_norm(self.take(f"{name}.weight")), eps)
-
-    def linear(self, *names: str) -> LinearWeight:
-        """One matrix, or several stacked, with their biases if the model has them."""
-        matrices = [self.take(f"{name}.weight") for name in names]
-        biases = [self.take(f"{name}.bias") for name in names if self.has(f"{name}.bias")]
-        return self._device.prepare_linear(matrices, biases)
-
-    def finish(self) -> None:
-        assert not self._left, f"never used: {_some(sorted(self._left))}"
-
-
-def tensor_problems(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """What is missing, left over or of another shape; nothing is read."""
-    stored, problems = set(checkpoint.tensor_names()), []
-    if missing := [name for name in expected if name not in stored]:
-        problems.append(f"{len(missing)} tensors are missing: {_some(missing)}")
-    if unexpected := sorted(stored - set(expected)):
-        problems.append(f"{len(unexpected)} tensors do not belong to the model: {_some(unexpected)}")
-    for name, shape in expected.items():
-        if name in stored and (found := checkpoint.shape(name)) != shape:
-            problems.append(f"tensor {name} has shape {list(found)}, the config asks for {list(shape)}")
-    return problems
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
-
-
 def load_model(checkpoint: Checkpoint, device: Device) -> Decoder:
     """Read all weights onto a device.
 
@@ -132,7 +78,7 @@ def load_model(checkpoint: Checkpoint, device: Device) -> Decoder:
         ModelFileError: a tensor is missing, unexpected, of another shape or unreadable; names file and tensor.
     """
     config = checkpoint.config
-    weights = _Weights(checkpoint, device)
+    weights = Weights(checkpoint, expected_shapes(config), device)
     table = weights.take("embed.weight")
     head = device.prepare_linear([table if config.tie_embeddings else weights.take("lm_head.weight")])
     layers = tuple(_load_layer(weights, index, config, device) for index in range(config.num_layers))
@@ -152,7 +98,7 @@ def load_model(checkpoint: Checkpoint, device: Device) -> Decoder:
     )
 
 
-def _load_layer(weights: _Weights, index: int, config: ModelConfig, device: Device) -> DecoderLayer:
+def _load_layer(weights: Weights, index: int, config: ModelConfig, device: Device) -> DecoderLayer:
     prefix, eps = f"layers.{index}.", config.rms_norm_eps
     sparse = config.layers[index].sparse
     return DecoderLayer(
@@ -166,7 +112,7 @@ def _load_layer(weights: _Weights, index: int, config: ModelConfig, device: Devi
 
 
 def _load_attention(
-    weights: _Weights, prefix: str, config: ModelConfig, layer: LayerConfig, device: Device
+    weights: Weights, prefix: str, config: ModelConfig, layer: LayerConfig, device: Device
 ) -> Attention:
     def head_norm(name: str) -> Tensor | None:
         return device.upload_norm(weights.take(f"{prefix}{name}.weight")) if config.qk_norm else None
@@ -185,7 +131,7 @@ def attention_spec(config: ModelConfig, layer: LayerConfig) -> AttentionSpec:
     return AttentionSpec(config.num_heads, config.num_kv_heads, config.head_dim, layer.window, config.attention_scale)
 
 
-def _load_mlp(weights: _Weights, prefix: str, config: ModelConfig, device: Device) -> GatedMLP:
+def _load_mlp(weights: Weights, prefix: str, config: ModelConfig, device: Device) -> GatedMLP:
     return GatedMLP(
         device,
         gate_up=weights.linear(f"{prefix}mlp.gate", f"{prefix}mlp.up"),
@@ -194,7 +140,7 @@ def _load_mlp(weights: _Weights, prefix: str, config: ModelConfig, device: Devic
     )
 
 
-def _load_mixture(weights: _Weights, prefix: str, config: ModelConfig, device: Device) -> MixtureOfExperts:
+def _load_mixture(weights: Weights, prefix: str, config: ModelConfig, device: Device) -> MixtureOfExperts:
     assert config.experts is not None
     experts = tuple(
         Expert(
