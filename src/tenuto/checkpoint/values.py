@@ -27,6 +27,10 @@ class Values:
     def get(self, key: str) -> Any:
         return self._values.get(self.prefix + key)
 
+    def names(self) -> list[str]:
+        """All names, without the prefix."""
+        return [key.removeprefix(self.prefix) for key in self._values if key.startswith(self.prefix)]
+
     def has(self, key: str) -> bool:
         return self.get(key) is not None
 

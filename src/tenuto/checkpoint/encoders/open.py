@@ -1,0 +1,65 @@
+"""The one door to encoders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tenuto.checkpoint.config import TokenizerFiles
+from tenuto.checkpoint.encoders.config import EmbeddingLayout, EncoderConfig
+from tenuto.checkpoint.encoders.hf import HFEncoderCheckpoint, encoder_family
+from tenuto.checkpoint.json_file import read_json
+
+
+class EncoderCheckpoint(Protocol):
+    """An encoder's files, opened and checked; weights are read one tensor at a time."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def config(self) -> EncoderConfig: ...
+
+    @property
+    def layout(self) -> EmbeddingLayout: ...
+
+    @property
+    def tokenizer(self) -> TokenizerFiles: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def tensor_names(self) -> list[str]:
+        """Neutral names (see `encoders.names`) of the weights in the file."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def read(self, name: str) -> npt.NDArray[np.float32]: ...
+
+
+def is_encoder(path: Path) -> bool:
+    """Whether the model at a path is an encoder of a family we know; a path that is no model is not.
+
+    Raises:
+        ModelFileError: config.json is corrupt.
+    """
+    if not (path / "config.json").is_file():
+        return False
+    return encoder_family(read_json(path / "config.json").get("model_type")) is not None
+
+
+def open_encoder(path: Path) -> EncoderCheckpoint:
+    """Open a Hugging Face directory; every size is checked before anything is allocated.
+
+    Raises:
+        ModelFileError: missing, cut short or corrupt; names the file and, if any, the tensor.
+        UnsupportedModel: sound, but no encoder of a family we know, or in need of something we do not do.
+    """
+    return HFEncoderCheckpoint(path)
