@@ -12,7 +12,7 @@ from tenuto.ids import TokenId
 from tenuto.protocol.messages import Message
 from tenuto.text.marked import MarkedText
 from tenuto.text.template import ChatTemplate
-from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tokenizer import Position, Tokenizer
 from tenuto.text.tool_format import CallFinished, Text, ToolCallFormat
 
 _PLACEHOLDER = "0tenuto0"  # stands in for a reply's content; letters and digits, so no template trims it
@@ -73,7 +73,7 @@ class ConversationEncoder:
         self._lock = threading.Lock()  # held for the memories below, never while rendering or encoding
         self._replies: OrderedDict[bytes, Reply] = OrderedDict()
         self._num_reply_tokens = 0
-        self._pieces: OrderedDict[MarkedText, tuple[TokenId, ...]] = OrderedDict()
+        self._pieces: OrderedDict[tuple[MarkedText, Position], tuple[TokenId, ...]] = OrderedDict()
         self._num_piece_chars = 0
 
     def encode(self, conversation: Conversation, held: Mapping[bytes, Reply]) -> Encoded:
@@ -100,12 +100,12 @@ class ConversationEncoder:
             if stop is None:
                 rewritten = conversation.sources[index] if rewritten is None else rewritten
                 continue
-            ids += self._encode_piece(prompt.slice(end, reply.num_prompt_chars))
+            ids += self._encode_piece(prompt.slice(end, reply.num_prompt_chars), self._tokenizer.position_after(ids))
             ids += reply.ids
             end = stop
             used[key] = reply
             self.remember(key, reply)
-        ids += self._encode_piece(prompt.slice(end))
+        ids += self._encode_piece(prompt.slice(end), self._tokenizer.position_after(ids))
         return Encoded(conversation, tuple(ids), prompt, used, rewritten)
 
     def remember(self, key: bytes, reply: Reply) -> None:
@@ -122,18 +122,19 @@ class ConversationEncoder:
         if reply is not None:
             self._num_reply_tokens -= len(reply.ids) + 64
 
-    def _encode_piece(self, piece: MarkedText) -> tuple[TokenId, ...]:
+    def _encode_piece(self, piece: MarkedText, position: Position) -> tuple[TokenId, ...]:
+        key = (piece, position)
         with self._lock:
-            known = self._pieces.get(piece)
+            known = self._pieces.get(key)
         if known is None:
-            known = tuple(self._tokenizer.encode(piece))
+            known = tuple(self._tokenizer.encode(piece, position))
         with self._lock:
-            if piece not in self._pieces:
+            if key not in self._pieces:
                 self._num_piece_chars += len(piece.text)
-            self._pieces[piece] = known
-            self._pieces.move_to_end(piece)
+            self._pieces[key] = known
+            self._pieces.move_to_end(key)
             while self._num_piece_chars > self._limits.max_piece_chars:
-                oldest, _ = self._pieces.popitem(last=False)
+                (oldest, _), _ = self._pieces.popitem(last=False)
                 self._num_piece_chars -= len(oldest.text)
         return known
 

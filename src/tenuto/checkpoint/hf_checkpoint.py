@@ -63,7 +63,8 @@ class HFCheckpoint:
         digest = hashlib.sha256()
         for header in headers:
             digest.update(header)
-        for name in ("config.json", "tokenizer.json"):
+        tokenizer = "tokenizer.model" if self.tokenizer.json_path is None else "tokenizer.json"
+        for name in ("config.json", tokenizer):
             digest.update((self.path / name).read_bytes())
         for tensor in self._tensors.values():
             count = min(tensor.num_bytes, _SAMPLE_BYTES)

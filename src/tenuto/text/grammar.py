@@ -42,7 +42,7 @@ class _VocabularyForLibrary:
         # As bytes the library asks only for what is whole characters; the rest it tokenises greedily itself.
         decoded = text.decode("utf-8") if isinstance(text, bytes) else text
         mark = choose_mark([decoded])
-        return self._tokenizer.encode(MarkedText(self._marker.mark(decoded, mark), mark))
+        return self._tokenizer.encode(MarkedText(self._marker.mark(decoded, mark), mark), "inside")
 
 
 class LLGuidanceCompiler:

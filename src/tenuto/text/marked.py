@@ -8,13 +8,13 @@ tokenizer takes the marks out again after it has split on the whole ones, and re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from tenuto.errors import TemplateError
+from tenuto.text.control_strings import ControlStrings
 
 _NONCHARACTERS = (*range(0xFDD0, 0xFDF0), *(plane + 0xFFFE for plane in range(0, 0x110000, 0x10000)))
 _PRIVATE_USE = range(0xE000, 0xF900)
@@ -64,9 +64,7 @@ class ControlMarker:
     """
 
     def __init__(self, control: Iterable[str]) -> None:
-        self._control = sorted((c for c in control if c), key=len, reverse=True)
-        # A lookahead finds overlapping occurrences too: breaking only the first of two that overlap leaves the other.
-        self._anywhere = re.compile(f"(?=({'|'.join(map(re.escape, self._control))}))") if self._control else None
+        self._control = ControlStrings(control)
         # Only strings longer than one character can straddle the border between content and template.
         self._heads = {c[:n] for c in self._control for n in range(1, len(c))}
         self._tails = {c[n:] for c in self._control for n in range(1, len(c))}
@@ -77,9 +75,11 @@ class ControlMarker:
 
         Content without any of these comes back as it is.
         """
-        if self._anywhere is None:
+        if not self._control:
             return content
-        cuts = {found.start() + 1 for found in self._anywhere.finditer(content)}
+        cuts = {
+            at + 1 for at, _ in self._control.everywhere(content)
+        }  # overlapping ones too: breaking one leaves the other
         lengths = range(1, min(self._max_length, len(content) + 1))
         cuts.update(len(content) - n + 1 for n in lengths if content[-n:] in self._heads)
         cuts.update(n - 1 for n in lengths if content[:n] in self._tails)

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import Literal
 
 from tenuto.checkpoint import TokenizerFiles
 from tenuto.errors import InvalidRequest, ModelFileError
 from tenuto.ids import TokenId
-from tenuto.text import vocabulary as vocabularies
-from tenuto.text.marked import MarkedText
+from tenuto.text.control_strings import ControlStrings
+from tenuto.text.gguf_vocabulary import from_gguf
+from tenuto.text.marked import MarkedText, choose_mark
+from tenuto.text.sentencepiece import from_sentencepiece_file
+from tenuto.text.tokenizer_json import from_json
 from tenuto.text.vocabulary import Vocabulary
 
+# Where text stands: at the beginning of everything, right after a control token, or after other text. Vocabularies of
+# SentencePiece's kind put a space before text at some of these.
+Position = Literal["start", "after_control", "inside"]
+
 # Ends of a turn by the token's very name: many configs name only one of several.
-_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>")
+_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>")
 # Control tokens that a tool-call parser must see, although they may be flagged as special.
 _CALL_TAGS = ("<tool_call>", "</tool_call>")
 
 
 class Tokenizer:
-    """Byte-level BPE, from a Hugging Face directory or a GGUF file.
+    """Text to ids and back, as the model was trained: byte-level BPE, SentencePiece's BPE and Unigram, WordPiece.
 
-    Bytes that the vocabulary has no token for are dropped when encoding, as the models' own tokenizers do.
+    What the vocabulary has no token for becomes its unknown token, or is dropped, as the models' own tokenizers do.
+    May be used from several threads.
 
     Attributes:
         vocab_size: number of ids; at least the number of tokens, more where a model pads its embedding.
         eos_ids: ids after which a turn is over.
         bos_id: id that starts a text, if the model has one.
         add_bos: whether a text must start with it. The chat template sees to that, never `encode`.
+        strips_space: whether decoding leaves out a space at the beginning, which encoding had put there.
+        max_token_bytes: length of the longest token.
     """
 
     def __init__(self, vocabulary: Vocabulary, files: TokenizerFiles, vocab_size: int | None = None) -> None:
@@ -45,9 +55,10 @@ class Tokenizer:
         self.eos_ids: frozenset[TokenId] = frozenset(map(TokenId, (*files.eos_ids, *turn_ends)))
         self.bos_id = None if files.bos_id is None else TokenId(files.bos_id)
         self.add_bos = files.add_bos and files.bos_id is not None
+        self.strips_space = vocabulary.strips_space
         self._hidden = vocabulary.special - {vocabulary.control.get(t) for t in _CALL_TAGS}
         self._control_ids = frozenset(vocabulary.control.values())
-        self._split = self._splitter()
+        self._control_strings = ControlStrings(vocabulary.control)
         self.max_token_bytes = max(map(len, vocabulary.token_bytes), default=1)
 
     @classmethod
@@ -60,59 +71,63 @@ class Tokenizer:
             UnsupportedModel: a kind of tokenizer or pre-tokenizer that we do not have.
         """
         if files.json_path is not None:
-            return cls(vocabularies.from_json(files.json_path), files, vocab_size)
+            return cls(from_json(files.json_path, vocab_size), files, vocab_size)
+        if files.sentencepiece is not None:
+            return cls(from_sentencepiece_file(files.sentencepiece, vocab_size), files, vocab_size)
         if files.gguf is not None:
-            return cls(vocabularies.from_gguf(files.gguf), files, vocab_size)
-        raise ModelFileError("the model has no tokenizer: neither a tokenizer.json nor GGUF metadata")
-
-    def _splitter(self) -> re.Pattern[str] | None:
-        """Finds control-token strings, the longest first where several start at one place."""
-        vocabulary = self._vocabulary
-        alternatives = [
-            (r"\s*" if t in vocabulary.strip_left else "")
-            + f"({re.escape(t)})"
-            + (r"\s*" if t in vocabulary.strip_right else "")
-            for t in sorted(vocabulary.control, key=len, reverse=True)
-        ]
-        return re.compile("|".join(alternatives)) if alternatives else None
+            return cls(from_gguf(files.gguf), files, vocab_size)
+        raise ModelFileError("the model has no tokenizer: neither tokenizer.json, tokenizer.model nor GGUF metadata")
 
     @property
     def control(self) -> dict[str, TokenId]:
         """Strings that mean something to the model when a template writes them, and their ids."""
         return {t: TokenId(i) for t, i in self._vocabulary.control.items()}
 
-    def encode(self, text: MarkedText | str) -> list[TokenId]:
+    def encode(self, text: MarkedText | str, position: Position = "start") -> list[TokenId]:
         """A plain str is content: no control token comes of it. In a MarkedText, those of the template do.
 
-        Never adds a token of its own.
+        Never adds a token of its own. Where the vocabulary puts a space before text, so do the ids: whatever way a
+        text is cut at control tokens, the ids of its parts are those of the whole.
+
+        Args:
+            position: where the text stands in what the model reads.
         """
         if isinstance(text, str):
-            return list(map(TokenId, self._vocabulary.encode_plain(text)))
-        ids: list[int] = []
-        end = 0
-        for found in self._split.finditer(text.text) if self._split else ():
-            assert found.lastindex is not None  # every alternative has a group of its own
-            ids += self._encode_piece(text.text[end : found.start()], text.mark)
-            ids.append(self._vocabulary.control[found[found.lastindex]])
-            end = found.end()
-        ids += self._encode_piece(text.text[end:], text.mark)
-        return list(map(TokenId, ids))
+            return self._encode_plain(text, position)
+        ids: list[TokenId] = []
+        vocabulary = self._vocabulary
+        for piece, string in self._control_strings.split(text.text, vocabulary.strip_left, vocabulary.strip_right):
+            ids += self._encode_plain(piece.replace(text.mark, ""), position)
+            if string is not None:
+                ids.append(TokenId(vocabulary.control[string]))
+                position = "after_control"
+        return ids
 
-    def _encode_piece(self, piece: str, mark: str) -> list[int]:
-        return self._vocabulary.encode_plain(piece.replace(mark, "")) if piece else []
+    def _encode_plain(self, text: str, position: Position) -> list[TokenId]:
+        rule = self._vocabulary.prefix
+        prefixed = (position == "start" and rule != "never") or (position == "after_control" and rule == "sections")
+        return list(map(TokenId, self._vocabulary.library.encode(text, prefixed)))
 
     def encode_with_control(self, text: str) -> list[TokenId]:
         """Control-token strings anywhere in the text become their ids: for text that is trusted as a whole."""
-        return list(map(TokenId, self._vocabulary.encode_control(text)))
+        return self.encode(MarkedText(text, choose_mark([text])))
+
+    def position_after(self, ids: Sequence[TokenId]) -> Position:
+        """Where text stands that follows these ids."""
+        if not ids:
+            return "start"
+        return "after_control" if self.is_control(ids[-1]) else "inside"
 
     def decode(self, ids: Sequence[TokenId], skip_control: bool = False) -> str:
         """The text of the ids; bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part.
 
+        The space that the vocabulary puts before text is left out at the beginning.
+
         Args:
             skip_control: leave out control tokens, as a `Detokenizer` does.
         """
-        pieces = (self.token_bytes(i) if skip_control else self.text_bytes(i) for i in ids)
-        return b"".join(pieces).decode("utf-8", errors="replace")
+        text = b"".join(self.token_bytes(i) if skip_control else self.text_bytes(i) for i in ids)
+        return (text.removeprefix(b" ") if self.strips_space else text).decode("utf-8", errors="replace")
 
     def token_bytes(self, token: TokenId) -> bytes:
         """The bytes a token adds to the text that users and parsers see: none for a control token."""

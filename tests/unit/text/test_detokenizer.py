@@ -5,14 +5,14 @@ import pytest
 from embedded_tokenizer import embedded_tokenizer
 from tenuto.checkpoint import GGUFTokenizer, TokenizerFiles
 from tenuto.ids import TokenId
+from tenuto.text.byte_level import BYTE_OF_CHARACTER
 from tenuto.text.detokenizer import Detokenizer
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.vocabulary import _byte_of_character
 
 
 def byte_tokenizer() -> Tokenizer:
     """Token i is byte i."""
-    tokens = [c for _, c in sorted((b, c) for c, b in _byte_of_character().items())]
+    tokens = [c for _, c in sorted((b, c) for c, b in BYTE_OF_CHARACTER.items())]
     gguf = GGUFTokenizer(
         kind="gpt2", pre="gpt-2", tokens=tokens, token_types=[1] * 256, merges=[], scores=[], add_space_prefix=False
     )

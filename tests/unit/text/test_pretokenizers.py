@@ -33,5 +33,5 @@ def test_qwen_composes_characters_first() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedModel, match="'default' is not supported; known are gpt-2"):
-        splitting("default")
+    with pytest.raises(UnsupportedModel, match="'brand-new' is not supported; known are chatglm-bpe, command-r"):
+        splitting("brand-new")
