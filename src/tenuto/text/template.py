@@ -12,16 +12,22 @@ from tenuto.text.marked import ControlMarker, MarkedText, choose_mark, strings_i
 from tenuto.text.normalise import normalise
 from tenuto.text.sandbox import RenderLimits, SandboxedTemplate
 from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tool_text import declaration, turn_text, without_tool_turns
+from tenuto.text.turn_order import TurnOrder
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
 
 
 class ChatTemplate:
-    """A model's chat template, and our own where it has none or its own does not know tools.
+    """A model's chat template, and our own where it has none.
 
-    Before a template sees them, messages are brought into one shape (`normalise`), arguments of calls are mappings,
-    absent content is the empty string, and control-token strings in content are marked so that they stay text.
-    A text starts with the BOS token exactly once if the tokenizer asks for one.
+    Before a template sees them, messages are brought into one shape (`normalise`) and into an order it takes
+    (`TurnOrder`), arguments of calls are mappings, absent content is the empty string, and control-token strings in
+    content are marked so that they stay text. A text starts with the BOS token exactly once if the tokenizer asks for
+    one.
+
+    With tools, and a model whose template knows none: if its vocabulary has ChatML's tokens, our own template writes
+    the same turns and more; otherwise its own gets the tools as text in the turns it knows.
 
     Args:
         source: the model's own template; None if it has none.
@@ -37,17 +43,12 @@ class ChatTemplate:
     ) -> None:
         self._tokenizer = tokenizer
         self._marker = ControlMarker(tokenizer.control)
+        self._has_chatml = all(token in tokenizer.control for token in _CHATML)
         self._model_template = None if source is None else SandboxedTemplate(source, clock, limits)
         self._knows_tools = source is not None and "tools" in source
-        own = resources.files("tenuto.text").joinpath("chatml_tools.jinja").read_text(encoding="utf-8")
+        self._order = TurnOrder.of(self._probe) if source is not None else TurnOrder()
+        own = resources.files("tenuto.text").joinpath("chatml.jinja").read_text(encoding="utf-8")
         self._own_template = SandboxedTemplate(own, clock, limits)
-
-    def uses_own(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
-        """Whether our own template renders these, because the model's own could not."""
-        if self._model_template is None:
-            return True
-        with_tools = bool(tools) or any(m.role == "tool" or m.tool_calls for m in messages)
-        return with_tools and not self._knows_tools
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, add_generation_prompt: bool
@@ -63,20 +64,51 @@ class ChatTemplate:
         rendered = [_as_dict(m) for m in normalise(messages)]
         declared = [_tool_as_dict(t) for t in tools]
         mark = choose_mark(strings_in([rendered, declared]))
-        template = self._own_template if self.uses_own(messages, tools) else self._model_template
-        assert template is not None
-        text = template.render(
-            {
-                "messages": [self._mark_message(m, mark) for m in rendered],
-                "tools": self._marker.mark_tree(declared, mark) or None,
-                "add_generation_prompt": add_generation_prompt,
-                **self._token_strings(),
-            }
-        )
+        turns = [self._mark_message(m, mark) for m in rendered]
+        declared = self._marker.mark_tree(declared, mark)
+        with_tools = bool(tools) or any(m.role == "tool" or m.tool_calls for m in messages)
+        if self._model_template is None or (with_tools and not self._knows_tools and self._has_chatml):
+            text = self._render_own(turns, declared, add_generation_prompt)
+        else:
+            if with_tools and not self._knows_tools:
+                turns, declared = without_tool_turns(turns, declared), []
+            text = self._render_model(self._order.arrange(turns), declared, add_generation_prompt)
         bos = self._bos()
         if self._tokenizer.add_bos and not text.startswith(bos):
             text = bos + text
         return MarkedText(text, mark)
+
+    def _render_own(self, turns: list[dict[str, Any]], tools: list[dict[str, Any]], open_turn: bool) -> str:
+        written = [{"role": turn["role"], "content": turn_text(turn)} for turn in turns]
+        system = written.pop(0)["content"] if written and written[0]["role"] == "system" else None
+        if tools:
+            system = declaration(tools) if system is None else f"{system}\n{declaration(tools)}"
+        if system is not None:
+            written.insert(0, {"role": "system", "content": system})
+        return self._render(self._own_template, written, [], open_turn)
+
+    def _render_model(self, turns: list[dict[str, Any]], tools: list[dict[str, Any]], open_turn: bool) -> str:
+        assert self._model_template is not None
+        return self._render(self._model_template, turns, tools, open_turn)
+
+    def _render(
+        self,
+        template: SandboxedTemplate,
+        turns: list[dict[str, Any]],
+        tools: list[dict[str, Any]],
+        open_turn: bool,
+    ) -> str:
+        return template.render(
+            {
+                "messages": turns,
+                "tools": tools or None,
+                "add_generation_prompt": open_turn,
+                **self._token_strings(),
+            }
+        )
+
+    def _probe(self, turns: list[dict[str, Any]]) -> str:
+        return self._render_model(turns, [], True)
 
     def _mark_message(self, message: dict[str, Any], mark: str) -> dict[str, Any]:
         role = message["role"]  # ours, not content
@@ -89,12 +121,11 @@ class ChatTemplate:
         """What templates know by name. Turns are ChatML's if the vocabulary has its tokens, else plain headings."""
         eos = min(self._tokenizer.eos_ids, default=None)
         eos_text = "" if eos is None else self._tokenizer.text_of(eos)
-        chatml = all(t in self._tokenizer.control for t in _CHATML)
         return {
             "bos_token": self._bos(),
             "eos_token": eos_text,
-            "turn_start": _CHATML[0] if chatml else "### ",
-            "turn_end": _CHATML[1] if chatml else eos_text + "\n",
+            "turn_start": _CHATML[0] if self._has_chatml else "### ",
+            "turn_end": _CHATML[1] if self._has_chatml else eos_text + "\n",
         }
 
 
