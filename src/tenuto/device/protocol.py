@@ -18,6 +18,7 @@ from tenuto.device.ragged import RaggedBatch
 
 Precision: TypeAlias = Literal["fp32", "bf16"]
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
+Pointwise: TypeAlias = Literal["gelu", "gelu_tanh", "tanh"]  # gelu: x * normal_cdf(x); the other its tanh form
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 
@@ -203,4 +204,23 @@ class Device(Protocol):
 
     def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
         """Each token through the experts its router likes best, weighted by the router's softmax: [T, hidden]."""
+        ...
+
+    # Encoders
+
+    def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        """Layer norm of `x + residual`; weight and bias from `upload_norm`."""
+        ...
+
+    def activate(self, x: Tensor, function: Pointwise) -> Tensor:
+        """[T, n] -> [T, n]."""
+        ...
+
+    def full_attention(self, qkv: Tensor, starts: Sequence[int], num_heads: int) -> Tensor:
+        """Each text's tokens over all tokens of that text, scores scaled by 1 / sqrt(D): [T, H * D].
+
+        Args:
+            qkv: [T, 3 * H * D], heads of Q, then K, then V.
+            starts: cumulative: text s has rows starts[s] to [s + 1].
+        """
         ...

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tenuto.device import paged_attention
+from tenuto.device.full_attention import attend_fully
 from tenuto.device.kv_pool import ReferenceKVPool, ReferenceLayerKV
 from tenuto.device.paged_attention import TileGroup
 from tenuto.device.protocol import (
@@ -26,6 +27,7 @@ from tenuto.device.protocol import (
     LayerKV,
     LinearWeight,
     Mixture,
+    Pointwise,
     Precision,
     RotaryTable,
     Step,
@@ -187,6 +189,24 @@ class ReferenceDevice:
         for place in range(1, mixture.num_active):
             total = total + out[:, place]
         return total
+
+    def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        total = (x + residual).float()
+        return torch.nn.functional.layer_norm(total, weight.shape, weight, bias, eps).to(x.dtype)
+
+    def activate(self, x: Tensor, function: Pointwise) -> Tensor:
+        wide = x.float()
+        match function:
+            case "gelu":
+                wide = torch.erf(wide * math.sqrt(0.5)).add_(1).mul_(wide).mul_(0.5)
+            case "gelu_tanh":
+                wide = wide / _divisor(wide, "gelu_tanh")
+            case "tanh":
+                wide = wide.tanh()
+        return wide.to(x.dtype)
+
+    def full_attention(self, qkv: Tensor, starts: Sequence[int], num_heads: int) -> Tensor:
+        return attend_fully(qkv, starts, num_heads)
 
 
 def _divisor(gate: Tensor, activation: Activation) -> Tensor:

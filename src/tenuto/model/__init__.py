@@ -2,6 +2,8 @@
 
 from tenuto.model.batch import RaggedBatch
 from tenuto.model.decoder import Decoder
+from tenuto.model.encoder import Encoder
 from tenuto.model.load import load_model
+from tenuto.model.load_encoder import load_encoder
 
-__all__ = ["Decoder", "RaggedBatch", "load_model"]
+__all__ = ["Decoder", "Encoder", "RaggedBatch", "load_encoder", "load_model"]
