@@ -18,8 +18,9 @@ MAX_TOKENS = 2**22  # of any vocabulary; the largest in use have 2**18
 
 # Gemma has tokens for these, which are spelling like any other word: people write them, and models write them back.
 _HTML = {
-    *("table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6"),
-    *("blockquote", "strong", "em", "b", "i", "u", "s", "sub", "sup", "code"),
+    *("table", "caption", "thead", "tbody", "tfoot", "tr", "th", "td", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "li"),
+    *("blockquote", "strong", "em", "b", "i", "u", "s", "sub", "sup", "code", "a", "html", "body", "img", "span"),
+    *("bbox", "div", "iframe", "footer"),
 }
 
 
