@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from family_models import FAMILY_MODELS, FamilyModel, make, save
+from ragged_batches import Query, ragged
 from tenuto.checkpoint import open_checkpoint
 from tenuto.device import ReferenceDevice
 from tenuto.engine import Batch, Engine, EngineConfig, Output
@@ -99,11 +101,15 @@ def eight_turns(decoder: Decoder, prompt: Sequence[int], turn: Sequence[int], ma
         cold.engine.close(session, 0.0)
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
-    model = TinyLlama()
-    path: Path = write_hf(tmp_path_factory.mktemp("tiny"), model, model.weights())
-    return load_model(open_checkpoint(path), ReferenceDevice("fp32"))
+@pytest.fixture(scope="module", params=["llama", "gemma3", "qwen3-moe"])
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    """A plain model, one of windowed and global layers (B26), and one of experts."""
+    directory: Path = tmp_path_factory.mktemp("tiny")
+    if request.param == "llama":
+        write_hf(directory, TinyLlama(), TinyLlama().weights())
+    else:
+        save(make(FAMILY_MODELS[request.param]), directory)
+    return load_model(open_checkpoint(directory), ReferenceDevice("fp32"))
 
 
 def test_continuation_equals_prefill_into_an_empty_session(tiny: Decoder) -> None:
@@ -166,3 +172,46 @@ def test_forks_of_one_session_equal_sessions_of_their_own(tiny: Decoder) -> None
         again = own.generate(f"own{index}", [*rig.engine.tokens(A), index, 40 + index], params)
         own.run()
         assert own.ids[again] == rig.ids[request]
+
+
+@pytest.mark.parametrize("num_prompt", [7, 8, 9, 16, 17, 31, 32, 33])
+def test_prompts_around_window_and_block_match_one_forward_over_everything(windowed: Decoder, num_prompt: int) -> None:
+    """B21, B26: cold, found in the prefix cache, and again after its first blocks were evicted."""
+    prompt = [(i * 11) % 60 + 3 for i in range(num_prompt)]
+    wanted = naive_greedy(windowed, prompt, 3)
+    rig = Rig(windowed, num_blocks=8)
+    for number in range(4):
+        session = SessionId(f"s{number}")
+        rig.engine.open(session, 0.0)
+        request = rig.generate(session, prompt, GenerateParams(max_tokens=3))
+        rig.run()
+        assert rig.ids[request] == wanted
+        if number in (1, 2):
+            assert rig.usage[request].num_shared == (num_prompt - 1) // 16 * 16
+        rig.engine.close(session, 0.0)
+        if number == 2:  # others need the room of the cached prefix
+            rig.engine.open(A, 0.0)
+            rig.generate(A, range(3, 93), GenerateParams(max_tokens=38))
+            rig.run()
+            rig.engine.close(A, 0.0)
+            assert rig.engine.counters().num_evictions > 0 or num_prompt + 3 <= 16, "nothing was cached"
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    """Windows of 8 and one global layer."""
+    shape = FAMILY_MODELS["gemma3"]
+    settings = shape.settings | {"sliding_window": 8, "num_hidden_layers": 3}
+    settings["layer_types"] = ["sliding_attention", "full_attention", "sliding_attention"]
+    directory: Path = tmp_path_factory.mktemp("windowed")
+    save(make(FamilyModel(shape.model_type, settings)), directory)
+    return load_model(open_checkpoint(directory), ReferenceDevice("fp32"))
+
+
+def naive_greedy(decoder: Decoder, prompt: Sequence[int], count: int) -> list[int]:
+    """Everything again for each token, in one chunk, without an engine."""
+    ids = list(prompt)
+    for _ in range(count):
+        batch = ragged([Query(ids, 0, list(range(1, 8)))])
+        ids.append(int(decoder.forward(batch, decoder.allocate_kv(8)).argmax()))
+    return ids[len(prompt) :]
