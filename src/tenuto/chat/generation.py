@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import anyio
 import msgspec
@@ -15,7 +15,14 @@ from tenuto.chat.turn import Turn
 from tenuto.errors import Cancelled, EngineClosed, SessionNotFound, TenutoError
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.chat import ChatUsage
-from tenuto.protocol.engine import EngineClient, FinishReason, GenerateUsage, SessionStats, TokenDelta
+from tenuto.protocol.engine import (
+    EngineClient,
+    FinishReason,
+    GenerateUsage,
+    SessionStats,
+    TokenDelta,
+    TokenLogprob,
+)
 from tenuto.protocol.messages import Message
 
 GONE = "session was gone"
@@ -28,6 +35,13 @@ async def close_session(engine: EngineClient, session: SessionId) -> None:
         await engine.close(session)
     except (SessionNotFound, EngineClosed):
         return
+
+
+class NewTokens(NamedTuple):
+    """Of one step, without the one that ends the turn."""
+
+    ids: tuple[TokenId, ...]
+    logprobs: tuple[TokenLogprob, ...]  # one for each, if they were asked for
 
 
 class Generation:
@@ -57,8 +71,8 @@ class Generation:
         self.finish: FinishReason | None = None
         self.reuse_break: str | None = None
 
-    async def next(self) -> tuple[TokenId, ...] | None:
-        """The ids of the next step, without the one that ends the turn; None after the last.
+    async def next(self) -> NewTokens | None:
+        """The ids of the next step; None after the last.
 
         Raises:
             Cancelled: the conversation was closed.
@@ -73,9 +87,9 @@ class Generation:
         self._num_steps += 1
         self.finish, self._usage = delta.finish, delta.usage
         if delta.finish != "stop":
-            return delta.ids
+            return NewTokens(delta.ids, delta.logprobs)
         self._end = delta.ids[-1:]
-        return delta.ids[:-1]
+        return NewTokens(delta.ids[:-1], delta.logprobs[:-1])
 
     async def _begin(self) -> TokenDelta | None:
         """Start generating; a session that the engine has lost is opened and computed anew, once."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
+import msgspec
 
-from tenuto.chat.encoder import ConversationEncoder, EncodingLimits
+from tenuto.chat.choices import Choice, merge, share_prompt, turn_of_choice
+from tenuto.chat.encoder import ConversationEncoder, Encoded, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
 from tenuto.chat.reply import ReplyReader
@@ -53,7 +56,7 @@ class LocalModelClient:
     A turn either happens or does not: if its stream fails or is closed before ReplyFinished, the session is cut back
     to what it still shares with the conversation, and the next request goes on from there. A request without a
     session takes the same path through a session of its own, closed at the end; equal beginnings are then found in
-    the engine's prefix cache.
+    the engine's prefix cache. Of several choices each has such a session, and they share the KV of the prompt.
 
     The client owns the sessions it is asked for: nobody else may change them.
     """
@@ -101,31 +104,48 @@ class LocalModelClient:
         tokenizer = self._text.tokenizer
         check_size(request, engine.max_model_tokens, tokenizer.max_token_bytes)
         turn = await self._prepare(lambda: read_turn(request, self._text.tool_format, tokenizer.eos_ids))
-        held = await self._claim(request.session)
-        generation: Generation | None = None
+        choices = [Choice(0, await self._claim(request.session), turn)]
+        choices += [Choice(i, await self._claim(None), turn_of_choice(turn, i)) for i in range(1, request.n)]
         try:
-            encoded = await self._prepare(lambda: self._encoder.encode(turn.conversation, held.replies))
+            replies = choices[0].held.replies
+            encoded = await self._prepare(lambda: self._encoder.encode(turn.conversation, replies))
             turn.check_room(len(encoded.ids), engine.max_model_tokens)
-            generation = Generation(self._engine, held, turn, encoded, self._limits.cleanup_s)
-            reader = self._reader(turn)
-            ttft_s: float | None = None
-            while not reader.stopped and (ids := await generation.next()) is not None:
-                ttft_s = self._clock.now() - start_s if ttft_s is None else ttft_s
-                for event in reader.push_all(ids):
+            if request.n > 1:
+                await share_prompt(self._engine, choices, encoded.ids)
+            streams = [self._reply(choice, encoded, start_s) for choice in choices]
+            merged = streams[0] if request.n == 1 else merge(streams, 3 * self._limits.cleanup_s)
+            async with aclosing(merged) as events:
+                async for event in events:
                     yield event
+        finally:
+            for choice in choices:  # those whose stream did not begin
+                await self._release(choice)
+
+    async def _reply(self, choice: Choice, encoded: Encoded, start_s: float) -> AsyncGenerator[ModelEvent, None]:
+        """The events of one choice."""
+        try:
+            generation = Generation(self._engine, choice.held, choice.turn, encoded, self._limits.cleanup_s)
+            choice.generation = generation
+            reader = self._reader(choice.turn)
+            ttft_s: float | None = None
+            while not reader.stopped and (new := await generation.next()) is not None:
+                ttft_s = self._clock.now() - start_s if ttft_s is None else ttft_s
+                for event in reader.push_all(new.ids, new.logprobs):
+                    yield _of(choice, event)
             if not reader.stopped:
                 for event in reader.finish():
-                    yield event
+                    yield _of(choice, event)
             kept, added = reader.kept_ids()
             self._encoder.remember(*await generation.keep(kept, added, reader.message))
         finally:
-            await self._release(held, generation)
+            await self._release(choice)
         # Only now: whoever stops listening after the last event must not undo the turn, nor find the session busy.
         yield ReplyFinished(
             reason=_reason(generation, reader),
             message=reader.message,
-            usage=generation.usage(ttft_s or 0.0, self._clock.now() - start_s),
+            usage=choice.usage(generation.usage(ttft_s or 0.0, self._clock.now() - start_s)),
             token_ids=(*kept, *added),
+            choice=choice.index,
         )
 
     async def _prepare(self, work: Callable[[], T]) -> T:
@@ -157,10 +177,15 @@ class LocalModelClient:
                 raise
         return held
 
-    async def _release(self, held: HeldConversation, generation: Generation | None) -> None:
+    async def _release(self, choice: Choice) -> None:
+        """Whatever happened: nothing runs on, and a session for this request alone is closed. Once only."""
+        if choice.is_released:
+            return
+        choice.is_released = True
+        held = choice.held
         try:
-            if generation is not None:
-                await generation.end()
+            if choice.generation is not None:
+                await choice.generation.end()
             if held.is_temporary and (held.is_open or held.is_unsure):
                 with anyio.move_on_after(self._limits.cleanup_s, shield=True):
                     await close_session(self._engine, held.session)
@@ -186,6 +211,10 @@ class LocalModelClient:
         """Close every held conversation."""
         for session in self._held.sessions():
             await self.close(session)
+
+
+def _of(choice: Choice, event: ModelEvent) -> ModelEvent:
+    return event if choice.index == 0 else msgspec.structs.replace(event, choice=choice.index)
 
 
 def _reason(generation: Generation, reader: ReplyReader) -> ChatFinishReason:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tenuto.chat.scores import ScoreBook
 from tenuto.chat.stop_strings import StopMatcher
 from tenuto.ids import CallId, IdSource, TokenId
 from tenuto.protocol.chat import ModelEvent, TextDelta, ToolCallDelta, ToolCallFinished, ToolCallStarted
+from tenuto.protocol.engine import TokenLogprob
 from tenuto.protocol.messages import Message, ToolCall
 from tenuto.text.detokenizer import Detokenizer
 from tenuto.text.tokenizer import Tokenizer
@@ -42,10 +44,12 @@ class ReplyReader:
         self._detokenizer = Detokenizer(tokenizer)
         self._parser = tool_format.parser() if tool_format is not None else None
         self._stop = StopMatcher(stops)
+        self._scores = ScoreBook(tokenizer)
         self._ids: list[TokenId] = []
         self._num_call_ids: int | None = None  # ids until the only call allowed was there
         self._dropped = False  # something came after it
         self._half_character = False
+        self._num_settled = 0  # ids that the reply keeps whatever follows; they may be scored
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
         self._open: tuple[CallId, str] | None = None  # the call that is being written
@@ -65,11 +69,21 @@ class ReplyReader:
         """Nothing can follow: a stop string was found, or the only call allowed was made."""
         return self.stopped or self._num_call_ids is not None
 
-    def push_all(self, ids: Iterable[TokenId]) -> Iterator[ModelEvent]:
-        """The events that ids complete, up to a stop string. Not for the id that ends the turn."""
-        for token in ids:
-            if not self.stopped:
-                yield from self._push(token)
+    def push_all(self, ids: Sequence[TokenId], logprobs: Sequence[TokenLogprob] = ()) -> Iterator[ModelEvent]:
+        """The events that ids complete, up to a stop string. Not for the id that ends the turn.
+
+        Args:
+            logprobs: one for each id, or none at all.
+        """
+        assert len(logprobs) in (0, len(ids))
+        for place, token in enumerate(ids):
+            if self.stopped:
+                return
+            events = self._push(token)
+            if logprobs:
+                self._scores.add(token, logprobs[place])
+                yield from self._scores.release(self._num_settled)
+            yield from events
 
     def _push(self, token: TokenId) -> list[ModelEvent]:
         self._ids.append(token)
@@ -77,13 +91,18 @@ class ReplyReader:
         events = self._read(self._parse(text)) if text else []
         if self._calls and not self._parallel and self._num_call_ids is None:
             self._num_call_ids = len(self._ids)
+        if self.stopped:
+            self._num_settled = len(self.kept_ids()[0])
+        elif not (self.is_complete or self._stop.is_holding) and (text or not self._tokenizer.token_bytes(token)):
+            self._num_settled = len(self._ids)
         return events
 
     def finish(self) -> list[ModelEvent]:
         """The events of what was held back. Not after a stop string."""
         self._half_character = bool(self._detokenizer.finish())
         events = self._read(self._parser.finish() if self._parser is not None else [])
-        return events + self._text(self._stop.flush())
+        events += self._text(self._stop.flush())
+        return self._scores.release(len(self.kept_ids()[0])) + events
 
     def _parse(self, text: str) -> Sequence[ParsedPiece]:
         return self._parser.push(text) if self._parser is not None else [Text(text)]
@@ -137,7 +156,7 @@ class ReplyReader:
         for num_kept in range(len(self._ids), 0, -1):
             said, _ = self._meaning_of(self._ids[:num_kept])
             if content.startswith(said):
-                return self._ids[:num_kept], self._tokenizer.encode(content[len(said) :])
+                return self._ids[:num_kept], self._tokenizer.encode(content[len(said) :], "inside")
         return [], self._tokenizer.encode(content)
 
     def _end_of_call(self) -> int:

@@ -18,6 +18,11 @@ class StopMatcher:
         self._held = ""
         self.matched = False
 
+    @property
+    def is_holding(self) -> bool:
+        """What came last may be the beginning of a stop string."""
+        return bool(self._held)
+
     def push(self, text: str) -> str:
         """The text that is now certain to stand before any stop string. After a match: nothing."""
         if self.matched or not self._stops:

@@ -11,7 +11,7 @@ from tenuto.chat.conversation import Conversation
 from tenuto.chat.history import arrange
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import TokenId
-from tenuto.protocol.chat import ChatRequest, NamedTool
+from tenuto.protocol.chat import MAX_CHOICES, ChatRequest, NamedTool
 from tenuto.protocol.engine import GenerateParams
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import ToolSpec
@@ -70,6 +70,10 @@ def read_turn(request: ChatRequest, tool_format: ToolCallFormat, eos_ids: frozen
         raise InvalidRequest("messages is empty; give at least one", param="messages")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {request.max_tokens}; it must be at least 1", param="max_tokens")
+    if not 1 <= request.n <= MAX_CHOICES:
+        raise InvalidRequest(f"n is {request.n}; it must be between 1 and {MAX_CHOICES}", param="n")
+    if request.n > 1 and request.session is not None:
+        raise InvalidRequest(f"n is {request.n}; a held session goes on in one way: n must be 1", param="n")
     if not all(request.stop):
         raise InvalidRequest("stop holds an empty string, which would end every reply", param="stop")
     tools = _tools(request)
@@ -78,6 +82,7 @@ def read_turn(request: ChatRequest, tool_format: ToolCallFormat, eos_ids: frozen
         sampling=request.sampling,
         stop_ids=frozenset() if request.ignore_eos else eos_ids,
         grammar=_grammar(request, tools, tool_format),
+        logprobs=request.logprobs,
         hints=request.hints,
     )
     return Turn(_conversation(request, tools), params, request.stop, request.parallel_tool_calls)

@@ -13,6 +13,7 @@ from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 
 ChatFinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
+MAX_CHOICES = 16
 
 
 class NamedTool(msgspec.Struct, frozen=True):
@@ -34,6 +35,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool = True
     max_tokens: int | None = None
     sampling: SamplingParams = SamplingParams()
+    n: int = 1  # choices, up to MAX_CHOICES; more than 1 only without a session. Each has a seed of its own
+    logprobs: int | None = None  # score every token, with so many alternatives; see GenerateParams
     stop: tuple[str, ...] = ()  # stop strings: the text ends before the first of them
     ignore_eos: bool = False  # go on past end-of-turn ids until max_tokens; for benchmarks
     session: SessionId | None = None  # continue this held session, opening it if new; None: a stateless request
@@ -41,7 +44,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens and time of one turn. num_prompt = num_held + num_shared + num_computed."""
+    """Tokens and time of one turn. num_prompt = num_held + num_shared + num_computed.
+
+    With several choices the prompt is counted once, with the first, so that the sum over them is right; what the
+    others compute of it again, each its last token, is in their num_recomputed.
+    """
 
     num_prompt: int = 0
     num_held: int = 0  # KV held by the session
@@ -61,12 +68,38 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     """Text for the user: whole characters only."""
 
     text: str
+    choice: int = 0  # of every event: which of the request's choices it belongs to
+
+
+class ScoredToken(msgspec.Struct, frozen=True, kw_only=True):
+    id: TokenId
+    data: bytes  # what the token stands for; a part of a character, perhaps; of a control token its name
+    logprob: float  # natural logarithm, at most 0
+
+
+class TokenScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One generated token, and what might have been in its place. See TokenLogprob for what is scored."""
+
+    token: ScoredToken
+    top: tuple[ScoredToken, ...] = ()  # likeliest first; the token itself among them or not
+    forced: bool = False  # by the grammar: certain, not scored
+
+
+class TokensScored(msgspec.Struct, frozen=True, kw_only=True, tag="tokens_scored"):
+    """Only if log-probabilities were asked for: the next tokens of the reply, before the text or calls they complete.
+
+    All that the reply keeps, each once and in order; not the one that ends the turn, nor those of a stop string.
+    """
+
+    tokens: tuple[TokenScore, ...]
+    choice: int = 0
 
 
 class ToolCallStarted(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_started"):
     index: int  # place among the calls of this turn
     id: CallId
     name: str
+    choice: int = 0
 
 
 class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_delta"):
@@ -74,23 +107,26 @@ class ToolCallDelta(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_de
 
     index: int
     arguments: str
+    choice: int = 0
 
 
 class ToolCallFinished(msgspec.Struct, frozen=True, kw_only=True, tag="tool_call_finished"):
     index: int
     call: ToolCall
+    choice: int = 0
 
 
 class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="reply_finished"):
-    """The last event of a turn."""
+    """The last event of a choice."""
 
     reason: ChatFinishReason
     message: Message  # the assistant message whole; sent back as history it keeps its generated ids
     usage: ChatUsage
     token_ids: tuple[TokenId, ...] = ()  # as generated
+    choice: int = 0
 
 
-ModelEvent: TypeAlias = TextDelta | ToolCallStarted | ToolCallDelta | ToolCallFinished | ReplyFinished
+ModelEvent: TypeAlias = TextDelta | TokensScored | ToolCallStarted | ToolCallDelta | ToolCallFinished | ReplyFinished
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +145,10 @@ class ModelClient(Protocol):
     async def info(self) -> ModelInfo: ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[ModelEvent]:
-        """Continue the conversation. Closing the iterator early cancels; what was generated is forgotten."""
+        """Continue the conversation; the events of several choices come interleaved, each ends with ReplyFinished.
+
+        Closing the iterator early cancels all of them; what was generated is forgotten. So does an error of one.
+        """
         ...
 
     async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,14 +12,23 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
 from tenuto.ids import RequestId
-from tenuto.protocol.chat import ModelEvent, ReplyFinished, TextDelta, ToolCallDelta, ToolCallFinished, ToolCallStarted
+from tenuto.protocol.chat import (
+    ModelEvent,
+    ReplyFinished,
+    TextDelta,
+    TokenScore,
+    TokensScored,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
 from tenuto.server.body import read_json_object
 from tenuto.server.chat_request import NOT_SERVED, parse_body, to_chat_request
 from tenuto.server.disconnect import ClientGone, until_disconnect
 from tenuto.server.errors import log_disconnect
-from tenuto.server.replies import ERROR_RESPONSES, ChatCompletion, usage_reply
+from tenuto.server.replies import ERROR_RESPONSES, ChatCompletion, logprobs_reply, usage_reply
 from tenuto.server.service import Service
-from tenuto.server.sse import ChunkFormat, EventStream, chunk_stream, closable
+from tenuto.server.sse import ChunkFormat, ChunkWriter, EventStream, chunk_stream, closable
 
 PATH = "/v1/chat/completions"
 
@@ -34,7 +43,7 @@ before the first event has its own status; a later one is an event `{{"error": .
 A client that closes its connection cancels its request.
 
 Not served, and refused unless they ask for nothing: {", ".join(f"`{name}`" for name in NOT_SERVED)}; images, audio and
-files in messages. `n` may be 1, `response_format` may be text.
+files in messages. `response_format` may be text.
 """
 
 _STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
@@ -58,7 +67,8 @@ def chat_completion_routes(service: Service, body_schema: dict[str, Any]) -> API
         limits = service.limits
         body = parse_body(await read_json_object(request, limits))
         service.check_name(body.model)
-        events = service.model.stream(to_chat_request(body, request_id, limits))
+        asked = to_chat_request(body, request_id, limits)
+        events = service.model.stream(asked)
         options = body.stream_options
         form = ChunkFormat(
             id="chatcmpl-" + request_id.removeprefix("req-"),
@@ -67,13 +77,13 @@ def chat_completion_routes(service: Service, body_schema: dict[str, Any]) -> API
             include_usage=bool(options and options.include_usage),
         )
         if body.stream:
-            return EventStream(chunk_stream(events, form, request_id), request_id, limits)
+            return EventStream(chunk_stream(events, ChunkWriter(form, asked.n), request_id), request_id, limits)
         try:
-            reply = await until_disconnect(request.receive, _collect(events), limits.cancel_deadline_s)
+            replies = await until_disconnect(request.receive, _collect(events, asked.n), limits.cancel_deadline_s)
         except ClientGone:
             log_disconnect(request_id)
             return Response(status_code=499)  # nobody reads it
-        return JSONResponse(reply.completion(form))
+        return JSONResponse(_completion(replies, form))
 
     return router
 
@@ -87,16 +97,19 @@ class _Call:
 
 @dataclass
 class _Reply:
-    """An answer put together from the same events that a stream is made of, so that both say the same."""
+    """A choice put together from the same events that a stream is made of, so that both say the same."""
 
     texts: list[str] = field(default_factory=list)
     calls: dict[int, _Call] = field(default_factory=dict)  # by index
+    scores: list[TokenScore] = field(default_factory=list)
     finished: ReplyFinished | None = None
 
     def add(self, event: ModelEvent) -> None:
         match event:
             case TextDelta(text=text):
                 self.texts.append(text)
+            case TokensScored(tokens=tokens):
+                self.scores.extend(tokens)
             case ToolCallStarted(index=index, id=call_id, name=name):
                 self.calls[index] = _Call(call_id, name)
             case ToolCallDelta(index=index, arguments=piece):
@@ -106,9 +119,9 @@ class _Reply:
             case ReplyFinished():
                 self.finished = event
 
-    def completion(self, form: ChunkFormat) -> dict[str, Any]:
-        """The wire form of `ChatCompletion`."""
-        assert self.finished is not None, "a model's stream ends with ReplyFinished"
+    def choice(self, index: int) -> dict[str, Any]:
+        """The wire form of `Choice`."""
+        assert self.finished is not None, "a model's stream ends when each choice has its ReplyFinished"
         message: dict[str, Any] = {
             "role": "assistant",
             "content": "".join(self.texts) if self.texts or not self.calls else None,
@@ -119,20 +132,25 @@ class _Reply:
                 {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": "".join(c.pieces)}}
                 for _, c in sorted(self.calls.items())
             ]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finished.reason}
-        return {
-            "id": form.id,
-            "object": "chat.completion",
-            "created": form.created,
-            "model": form.model,
-            "choices": [choice],
-            "usage": usage_reply(self.finished.usage),
-        }
+        logprobs = logprobs_reply(self.scores)
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self.finished.reason}
 
 
-async def _collect(events: AsyncIterator[ModelEvent]) -> _Reply:
-    reply = _Reply()
+def _completion(replies: Sequence[_Reply], form: ChunkFormat) -> dict[str, Any]:
+    """The wire form of `ChatCompletion`."""
+    return {
+        "id": form.id,
+        "object": "chat.completion",
+        "created": form.created,
+        "model": form.model,
+        "choices": [reply.choice(index) for index, reply in enumerate(replies)],
+        "usage": usage_reply([reply.finished.usage for reply in replies if reply.finished is not None]),
+    }
+
+
+async def _collect(events: AsyncIterator[ModelEvent], num_choices: int) -> list[_Reply]:
+    replies = [_Reply() for _ in range(num_choices)]
     async with aclosing(closable(events)):
         async for event in events:
-            reply.add(event)
-    return reply
+            replies[event.choice].add(event)
+    return replies

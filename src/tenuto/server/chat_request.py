@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from tenuto.errors import InvalidRequest
-from tenuto.ids import CallId, RequestId
+from tenuto.ids import CallId, RequestId, TokenId
 from tenuto.protocol.chat import ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.engine import SamplingParams
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
@@ -31,15 +31,9 @@ DEFAULT_TEMPERATURE = 1.0
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
 NOT_SERVED: dict[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "logprobs": (None, False),
-    "top_logprobs": (None, 0),
     "response_format": (None, {"type": "text"}),
     "modalities": (None, ["text"]),
     "audio": (None,),
-    "logit_bias": (None, {}),
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
     "functions": (None, []),
     "function_call": (None, "none", "auto"),
     "prediction": (None,),
@@ -90,15 +84,41 @@ def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: Ser
         tool_choice=_tool_choice(body, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        sampling=SamplingParams(
-            temperature=DEFAULT_TEMPERATURE if body.temperature is None else body.temperature,
-            top_k=max(body.top_k or 0, 0),
-            top_p=1.0 if body.top_p is None else body.top_p,
-            seed=_fresh_seed(request_id) if body.seed is None else body.seed % 2**63,
-        ),
+        sampling=_sampling(body, request_id),
+        n=body.n or 1,
+        logprobs=_logprobs(body),
         stop=_stop(body.stop),
         ignore_eos=bool(body.ignore_eos),
     )
+
+
+def _sampling(body: ChatCompletionBody, request_id: RequestId) -> SamplingParams:
+    return SamplingParams(
+        logit_bias=_logit_bias(body.logit_bias or {}),
+        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        temperature=DEFAULT_TEMPERATURE if body.temperature is None else body.temperature,
+        top_k=max(body.top_k or 0, 0),
+        top_p=1.0 if body.top_p is None else body.top_p,
+        min_p=body.min_p or 0.0,
+        seed=_fresh_seed(request_id) if body.seed is None else body.seed % 2**63,
+    )
+
+
+def _logit_bias(biases: dict[str, float]) -> tuple[tuple[TokenId, float], ...]:
+    for text in biases:
+        if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+            raise InvalidRequest(f"logit_bias: {text[:20]!r} is no token id", "logit_bias")
+    return tuple((TokenId(int(text)), bias) for text, bias in biases.items())
+
+
+def _logprobs(body: ChatCompletionBody) -> int | None:
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs:
+        raise InvalidRequest("top_logprobs: only with logprobs", "top_logprobs")
+    return None
 
 
 def _fresh_seed(request_id: RequestId) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from tenuto.protocol.chat import ChatUsage
+from tenuto.protocol.chat import ChatUsage, ScoredToken, TokenScore
 
 
 class CachedTokens(BaseModel):
@@ -40,14 +41,35 @@ class AssistantMessage(BaseModel):
     tool_calls: list[ToolCallReply] | None = Field(None, description="left out if there are none")
 
 
+class TopLogprob(BaseModel):
+    token: str = Field(description="its text; U+FFFD for a part of a character, see `bytes`")
+    logprob: float = Field(description="natural logarithm of its probability, -9999 for none")
+    bytes: list[int] = Field(description="what it stands for")
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob] = Field(description="the likeliest tokens at this place, likeliest first")
+    forced: bool | None = Field(
+        None, description="extension: true for a token that the grammar forced, which was not scored: its logprob is 0"
+    )
+
+
+class ChoiceLogprobs(BaseModel):
+    """Every token of the answer, those of tool calls among them. Of the logits as the model gave them: before bias,
+    penalties, grammar and temperature."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
 class Choice(BaseModel):
-    index: int = 0
+    index: int = Field(0, description="from 0 to n - 1")
     message: AssistantMessage
     finish_reason: Literal["stop", "length", "tool_calls"] = Field(
         description="`stop`: the model ended its turn, or a stop string came; `length`: the token limit; `tool_calls`: "
         "the calls wait for their results"
     )
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = Field(None, description="null unless asked for")
 
 
 class ChatCompletion(BaseModel):
@@ -56,7 +78,7 @@ class ChatCompletion(BaseModel):
     created: int = Field(description="Unix seconds")
     model: str = Field(description="the model's real name, whatever alias was asked for")
     choices: list[Choice]
-    usage: Usage
+    usage: Usage = Field(description="the prompt once, the tokens of all choices")
 
 
 class ModelCard(BaseModel):
@@ -98,11 +120,32 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def usage_reply(usage: ChatUsage) -> dict[str, Any]:
-    """The wire form of `Usage`."""
+def usage_reply(usages: Sequence[ChatUsage]) -> dict[str, Any]:
+    """The wire form of `Usage`, of all choices together."""
+    num_prompt = sum(usage.num_prompt for usage in usages)
+    num_generated = sum(usage.num_generated for usage in usages)
     return {
-        "prompt_tokens": usage.num_prompt,
-        "completion_tokens": usage.num_generated,
-        "total_tokens": usage.num_prompt + usage.num_generated,
-        "prompt_tokens_details": {"cached_tokens": usage.num_held + usage.num_shared},
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_generated,
+        "total_tokens": num_prompt + num_generated,
+        "prompt_tokens_details": {"cached_tokens": sum(usage.num_held + usage.num_shared for usage in usages)},
+    }
+
+
+def logprobs_reply(scores: Sequence[TokenScore]) -> dict[str, Any] | None:
+    """The wire form of `ChoiceLogprobs`; None where nothing was scored."""
+    if not scores:
+        return None
+    content = []
+    for score in scores:
+        one = _scored(score.token) | {"top_logprobs": [_scored(other) for other in score.top]}
+        content.append(one | {"forced": True} if score.forced else one)
+    return {"content": content, "refusal": None}
+
+
+def _scored(token: ScoredToken) -> dict[str, Any]:
+    return {
+        "token": token.data.decode("utf-8", errors="replace"),
+        "logprob": max(token.logprob, -9999.0),  # JSON knows no infinity
+        "bytes": list(token.data),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,9 +13,12 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from tenuto.protocol.chat import (
+    ChatUsage,
     ModelEvent,
     ReplyFinished,
     TextDelta,
+    TokenScore,
+    TokensScored,
     ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
@@ -23,7 +26,7 @@ from tenuto.protocol.chat import (
 from tenuto.server.disconnect import ClientGone, until_disconnect
 from tenuto.server.errors import STOPPING, log_disconnect, log_if_unexpected, status_and_body
 from tenuto.server.limits import ServerLimits
-from tenuto.server.replies import usage_reply
+from tenuto.server.replies import logprobs_reply, usage_reply
 
 DONE = b"data: [DONE]\n\n"
 
@@ -53,33 +56,69 @@ class ChunkFormat:
             value["usage"] = usage
         return sse_event(value)
 
-    def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}])
+    def choice(
+        self, index: int, delta: dict[str, Any], finish_reason: str | None, scores: Sequence[TokenScore]
+    ) -> bytes:
+        """News of one choice."""
+        logprobs = logprobs_reply(scores)
+        return self._chunk([{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}])
 
-    def opening(self) -> bytes:
-        """The first chunk: it has the role."""
-        return self._delta({"role": "assistant", "content": ""})
+    def usage(self, usages: Sequence[ChatUsage]) -> bytes:
+        """The chunk without choices."""
+        return self._chunk([], usage_reply(usages))
+
+
+class ChunkWriter:
+    """Events of one answer to its chunks: for each choice one with the role, its news, one with the finish reason; and
+    after them all one with the usage, if asked. Scores go with the next chunk of their choice."""
+
+    def __init__(self, form: ChunkFormat, num_choices: int) -> None:
+        self._form = form
+        self._num_choices = num_choices
+        self._opened: set[int] = set()
+        self._scores: dict[int, list[TokenScore]] = {}
+        self._usages: list[ChatUsage] = []
+
+    @property
+    def is_finished(self) -> bool:
+        return len(self._usages) == self._num_choices
 
     def chunks(self, event: ModelEvent) -> list[bytes]:
-        """An event's chunks: one, but none where a call ends, and one more for the usage if asked."""
-        match event:
-            case TextDelta(text=text):
-                return [self._delta({"content": text})]
-            case ToolCallStarted(index=index, id=call_id, name=name):
-                function = {"name": name, "arguments": ""}
-                call = {"index": index, "id": call_id, "type": "function", "function": function}
-                return [self._delta({"tool_calls": [call]})]
-            case ToolCallDelta(index=index, arguments=piece):
-                return [self._delta({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})]
-            case ToolCallFinished():
-                return []
-            case ReplyFinished(reason=reason, usage=usage):
-                last = self._delta({}, reason)
-                return [last, self._chunk([], usage_reply(usage))] if self.include_usage else [last]
+        """An event's chunks, none to three."""
+        chunks = []
+        if event.choice not in self._opened:
+            self._opened.add(event.choice)
+            chunks.append(self._form.choice(event.choice, {"role": "assistant", "content": ""}, None, ()))
+        if isinstance(event, TokensScored):
+            self._scores.setdefault(event.choice, []).extend(event.tokens)
+            return chunks
+        if isinstance(event, ToolCallFinished):
+            return chunks
+        finish_reason = event.reason if isinstance(event, ReplyFinished) else None
+        scores = self._scores.pop(event.choice, ())
+        chunks.append(self._form.choice(event.choice, _delta(event), finish_reason, scores))
+        if isinstance(event, ReplyFinished):
+            self._usages.append(event.usage)
+            if self.is_finished and self._form.include_usage:
+                chunks.append(self._form.usage(self._usages))
+        return chunks
+
+
+def _delta(event: TextDelta | ToolCallStarted | ToolCallDelta | ReplyFinished) -> dict[str, Any]:
+    match event:
+        case TextDelta(text=text):
+            return {"content": text}
+        case ToolCallStarted(index=index, id=call_id, name=name):
+            function = {"name": name, "arguments": ""}
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+        case ToolCallDelta(index=index, arguments=piece):
+            return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+        case ReplyFinished():
+            return {}
 
 
 async def chunk_stream(
-    events: AsyncIterator[ModelEvent], form: ChunkFormat, request_id: str
+    events: AsyncIterator[ModelEvent], writer: ChunkWriter, request_id: str
 ) -> AsyncGenerator[bytes, None]:
     """All of an answer's events, closed by exactly one `[DONE]`.
 
@@ -88,15 +127,11 @@ async def chunk_stream(
     opened = False
     try:
         async with aclosing(closable(events)):
-            finished = False
             async for event in events:
-                if not opened:
+                for chunk in writer.chunks(event):
                     opened = True
-                    yield form.opening()
-                for chunk in form.chunks(event):
                     yield chunk
-                finished = isinstance(event, ReplyFinished)
-            assert finished, "a model's stream ends with ReplyFinished"
+            assert writer.is_finished, "a model's stream ends when each choice has its ReplyFinished"
     except Exception as error:
         if not opened:
             raise

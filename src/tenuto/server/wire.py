@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from tenuto.protocol.chat import MAX_CHOICES
+from tenuto.protocol.engine import MAX_LOGIT_BIASES, MAX_TOP_LOGPROBS
+
 MAX_STOPS = 4
 MAX_STOP_CHARS = 1000
 _UNION_TAGS = ((str, "text"), (list, "list"), (dict, "object"))
@@ -137,6 +140,44 @@ class ChatCompletionBody(_Wire):
     )
     top_k: int | None = Field(
         None, ge=-1, le=2**31 - 1, description="extension: sample among so many of the likeliest tokens. Default 0: all"
+    )
+    min_p: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="extension: sample among tokens at least so many times as likely as the likeliest. Default 0: all",
+    )
+    presence_penalty: float | None = Field(
+        None, ge=-2, le=2, allow_inf_nan=False, description="taken off the logit of a token the answer holds. Default 0"
+    )
+    frequency_penalty: float | None = Field(
+        None, ge=-2, le=2, allow_inf_nan=False, description="the same, once for each time it holds it. Default 0"
+    )
+    repetition_penalty: float | None = Field(
+        None,
+        ge=0.01,
+        le=100,
+        allow_inf_nan=False,
+        description="extension: divides the positive logits of tokens that prompt or answer hold, multiplies the "
+        "negative ones. Default 1",
+    )
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]] | None = Field(
+        None,
+        description="token id, as text → what is added to its logit, -100 to 100; "
+        f"{MAX_LOGIT_BIASES} at most. Default: none",
+    )
+    n: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CHOICES,
+        description="how many answers; the prompt is computed once, and each has a seed of its own. Default 1",
+    )
+    logprobs: bool | None = Field(
+        None, description="send the log-probability of each token of the answer, of the model's own logits"
+    )
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="only with logprobs: so many of the likeliest tokens at each place"
     )
     seed: int | None = Field(
         None, ge=-(2**63), le=2**63 - 1, description="same seed, same request, same answer. Default: a fresh one"

@@ -21,7 +21,15 @@ from tenuto.errors import (
     SessionNotFound,
 )
 from tenuto.ids import SessionId, TokenId
-from tenuto.protocol.engine import EngineInfo, FinishReason, GenerateParams, GenerateUsage, SessionStats, TokenDelta
+from tenuto.protocol.engine import (
+    EngineInfo,
+    FinishReason,
+    GenerateParams,
+    GenerateUsage,
+    SessionStats,
+    TokenDelta,
+    TokenLogprob,
+)
 from tenuto.protocol.hints import ExpectedWait, RunHints
 
 NextToken: TypeAlias = Callable[[Sequence[TokenId]], TokenId]
@@ -69,7 +77,8 @@ class ScriptedEngine:
     """An `EngineClient` in memory with the exact session semantics: token lists, fork, truncate, typed errors.
 
     A call that raises has changed nothing; a stream that fails or is closed early keeps the ids it generated.
-    Grammars are recorded, not obeyed.
+    Grammars are recorded, not obeyed; nor is sampling. The log-probability of id t is -(t % 8), with the ids after it
+    as alternatives.
 
     Args:
         script: what to say: id lists, one for each `generate` in order (a call past the end is an AssertionError), or
@@ -252,7 +261,7 @@ class ScriptedEngine:
             if finish is not None:
                 counts = {"num_generated": num_generated, "num_steps": num_steps, "total_s": self._clock.now() - start}
                 usage = msgspec.structs.replace(prompt, **counts)
-            yield TokenDelta(ids=tuple(new), finish=finish, usage=usage)
+            yield TokenDelta(ids=tuple(new), logprobs=_scores(new, params), finish=finish, usage=usage)
 
     def _next_reply(self) -> Callable[[Sequence[TokenId]], TokenId | None]:
         """What the next `generate` says: the token after so many others, None at the end."""
@@ -297,3 +306,14 @@ class ScriptedEngine:
             running_s=0.0,
             suspended_s=0.0,
         )
+
+
+def _scores(ids: Sequence[TokenId], params: GenerateParams) -> tuple[TokenLogprob, ...]:
+    """One for each id, if asked for."""
+    if params.logprobs is None:
+        return ()
+    places = range(1, params.logprobs + 1)
+    return tuple(
+        TokenLogprob(logprob=-float(t % 8), top=tuple((TokenId(t + place), -1.0 - place) for place in places))
+        for t in ids
+    )

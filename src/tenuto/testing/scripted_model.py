@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from tenuto.clock import Clock, RealClock
 from tenuto.errors import SessionBusy, TenutoError
-from tenuto.ids import IdSource, SessionId
+from tenuto.ids import IdSource, SessionId, TokenId
 from tenuto.protocol.chat import (
     ChatFinishReason,
     ChatRequest,
@@ -17,7 +20,10 @@ from tenuto.protocol.chat import (
     ModelEvent,
     ModelInfo,
     ReplyFinished,
+    ScoredToken,
     TextDelta,
+    TokenScore,
+    TokensScored,
     ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
@@ -61,7 +67,9 @@ class ScriptedModel:
     """A `ModelClient` that plays a script and records what it was asked.
 
     A token is a piece of up to `piece_chars` characters; usage counts those. Held tokens are those of the messages
-    the session already saw, as long as the request extends them. `max_tokens` and `stop` of a request are obeyed.
+    the session already saw, as long as the request extends them. `max_tokens` and `stop` of a request are obeyed, and
+    so is `n`: each choice plays a reply, one after the other. Scores that are asked for say that each piece was as
+    likely as not.
 
     Args:
         script: replies in order (a reply past the end is an AssertionError, so a test cannot pass by accident),
@@ -101,15 +109,16 @@ class ScriptedModel:
         self.seen.max_streaming = max(self.seen.max_streaming, len(self._streaming))
         ended = False
         try:
-            reply = self._next(request)
-            async for event in self._play(request, reply):
-                ended = isinstance(event, ReplyFinished)
-                if isinstance(event, ReplyFinished) and session is not None:
-                    self.sessions[session] = (*request.messages, event.message)
-                yield event
-            if reply.error is not None:
-                ended = True
-                raise reply.error
+            for choice in range(request.n):
+                reply = self._next(request)
+                async for event in self._play(request, reply, choice):
+                    ended = isinstance(event, ReplyFinished) and choice == request.n - 1
+                    if isinstance(event, ReplyFinished) and session is not None:
+                        self.sessions[session] = (*request.messages, event.message)
+                    yield event
+                if reply.error is not None:
+                    ended = True
+                    raise reply.error
         finally:
             self._streaming.remove(request)
             if not ended:
@@ -126,7 +135,7 @@ class ScriptedModel:
             return Reply(text=scripted)
         return Reply(error=scripted) if isinstance(scripted, TenutoError) else scripted
 
-    async def _play(self, request: ChatRequest, reply: Reply) -> AsyncIterator[ModelEvent]:
+    async def _play(self, request: ChatRequest, reply: Reply, choice: int) -> AsyncIterator[ModelEvent]:
         start = self._clock.now()
         if reply.delay_s:
             await self._clock.sleep(reply.delay_s)
@@ -137,23 +146,27 @@ class ScriptedModel:
             if num_generated and reply.piece_delay_s:
                 await self._clock.sleep(reply.piece_delay_s)
             num_generated += 1
-            yield TextDelta(text=piece)
+            if request.logprobs is not None:
+                yield TokensScored(tokens=(_score(piece, request.logprobs),), choice=choice)
+            yield TextDelta(text=piece, choice=choice)
         calls: list[ToolCall] = []
         for index, (name, arguments) in enumerate(reply.calls if reason == "tool_calls" else ()):
             made = ToolCall(id=self._ids.call(), name=name, arguments=arguments)
-            yield ToolCallStarted(index=index, id=made.id, name=name)
+            yield ToolCallStarted(index=index, id=made.id, name=name, choice=choice)
             for piece in self._pieces(json.dumps(arguments, ensure_ascii=False)):
                 if reply.piece_delay_s:
                     await self._clock.sleep(reply.piece_delay_s)
                 num_generated += 1
-                yield ToolCallDelta(index=index, arguments=piece)
+                yield ToolCallDelta(index=index, arguments=piece, choice=choice)
             calls.append(made)
-            yield ToolCallFinished(index=index, call=made)
+            yield ToolCallFinished(index=index, call=made, choice=choice)
         if reply.error is not None:
             return
         message = Message(role="assistant", content=text, tool_calls=tuple(calls))
         usage = self._usage(request, num_generated, ttft_s, self._clock.now() - start)
-        yield ReplyFinished(reason=reason, message=message, usage=usage)
+        if choice:  # the prompt is counted once
+            usage = msgspec.structs.replace(usage, num_prompt=0, num_held=0, num_computed=0)
+        yield ReplyFinished(reason=reason, message=message, usage=usage, choice=choice)
 
     def _cut(self, request: ChatRequest, reply: Reply) -> tuple[str, ChatFinishReason]:
         """The text up to the first stop string or max_tokens, and why the turn ends."""
@@ -190,3 +203,8 @@ class ScriptedModel:
             total_s=total_s,
             reuse_break=None if extends else "history differs",
         )
+
+
+def _score(piece: str, num_top: int) -> TokenScore:
+    token = ScoredToken(id=TokenId(len(piece)), data=piece.encode(), logprob=math.log(0.5))
+    return TokenScore(token=token, top=(token,) * num_top)

@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from server_harness import CHAT, WEATHER, build, call, chat
 
 from tenuto.errors import InvalidRequest
+from tenuto.ids import TokenId
 from tenuto.protocol.chat import ChatRequest, NamedTool
+from tenuto.protocol.engine import SamplingParams
 from tenuto.protocol.messages import Message, ToolCall
 from tenuto.server.chat_request import parse_body
 
@@ -191,17 +193,9 @@ def test_wrong_messages_are_refused_by_path(message: dict[str, Any], param: str)
 
 
 NOT_SERVED = [
-    ("n", 2),
-    ("n", -1),
-    ("n", True),
-    ("logprobs", True),
-    ("top_logprobs", 3),
     ("response_format", {"type": "json_object"}),
     ("modalities", ["text", "audio"]),
     ("audio", {"voice": "x"}),
-    ("logit_bias", {"5": 1}),
-    ("frequency_penalty", 0.5),
-    ("presence_penalty", -1),
     ("functions", [{"name": "f"}]),
     ("function_call", {"name": "f"}),
 ]
@@ -240,10 +234,48 @@ def test_neutral_values_and_unknown_fields_are_accepted():
         ("ignore_eos", 1),
         ("tools", {}),
         ("parallel_tool_calls", "no"),
+        ("n", 0),
+        ("n", -1),
+        ("n", 17),
+        ("n", True),
+        ("logprobs", 1),
+        ("top_logprobs", 3),
+        ("min_p", -0.1),
+        ("min_p", 1.1),
+        ("presence_penalty", 2.1),
+        ("frequency_penalty", -2.1),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", 101),
+        ("logit_bias", []),
+        ("logit_bias", {"x": 1}),
+        ("logit_bias", {"-5": 1}),
+        ("logit_bias", {"５": 1}),
     ],
 )
 def test_values_out_of_range_are_refused(name: str, value: Any):
     assert refused(**{name: value})["param"] == name
+
+
+def test_sampling_fields():
+    fields = {"temperature": 0.5, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "presence_penalty": 1, "seed": 3}
+    fields |= {"frequency_penalty": -0.5, "repetition_penalty": 1.1, "logit_bias": {"5": 1, "17": -100}}
+    request = seen(**fields, logprobs=True, top_logprobs=4)
+    assert request.sampling == SamplingParams(
+        logit_bias=((TokenId(5), 1.0), (TokenId(17), -100.0)),
+        repetition_penalty=1.1,
+        frequency_penalty=-0.5,
+        presence_penalty=1.0,
+        temperature=0.5,
+        top_k=40,
+        top_p=0.9,
+        min_p=0.05,
+        seed=3,
+    )
+    assert (request.n, request.logprobs) == (1, 4)
+    assert seen(logprobs=True).logprobs == 0
+    assert seen(logprobs=False).logprobs is None
+    assert refused(top_logprobs=21, logprobs=True)["param"] == "top_logprobs"
+    assert refused(logit_bias={"5": 101})["param"] == "logit_bias.5"
 
 
 def test_model_and_messages_are_required():

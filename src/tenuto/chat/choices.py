@@ -1,0 +1,108 @@
+"""Several choices of one prompt: it is computed once, and their sessions share its KV."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import anyio
+import msgspec
+
+from tenuto.chat.generation import Generation
+from tenuto.chat.held import HeldConversation
+from tenuto.chat.turn import Turn
+from tenuto.ids import TokenId
+from tenuto.protocol.chat import ChatUsage
+from tenuto.protocol.engine import EngineClient
+
+T = TypeVar("T")
+
+
+@dataclass
+class Choice:
+    """One reply in the making."""
+
+    index: int
+    held: HeldConversation
+    turn: Turn
+    generation: Generation | None = None
+    is_released: bool = False  # its session was given back, or closed
+    num_shared: int | None = None  # tokens of the prompt found in the prefix cache; None: it did not share its prompt
+
+    def usage(self, usage: ChatUsage) -> ChatUsage:
+        """What its stream used, with the prompt counted once for all choices."""
+        if self.index == 0 and self.num_shared is None:
+            return usage
+        counts = {"num_prompt": 0, "num_held": 0, "num_shared": 0, "num_computed": 0}
+        again = usage.num_computed
+        if self.num_shared is not None:
+            computed = usage.num_prompt - self.num_shared
+            counts = {"num_held": 0, "num_shared": self.num_shared, "num_computed": computed}
+            again -= 1  # its last token is computed for the first time
+        return msgspec.structs.replace(usage, num_recomputed=usage.num_recomputed + again, **counts)
+
+
+def turn_of_choice(turn: Turn, index: int) -> Turn:
+    """The same turn with a seed of its own; the first choice has the request's, so it equals the only one of n = 1."""
+    if index == 0:
+        return turn
+    sampling = turn.params.sampling
+    digest = hashlib.blake2b(f"{sampling.seed} {index}".encode(), digest_size=8).digest()
+    own = msgspec.structs.replace(sampling, seed=int.from_bytes(digest, "big") % 2**63)
+    return replace(turn, params=msgspec.structs.replace(turn.params, sampling=own))
+
+
+async def share_prompt(engine: EngineClient, choices: Sequence[Choice], prompt: Sequence[TokenId]) -> None:
+    """Compute all but the last id of a prompt in the session of the first choice, and fork the others from it.
+
+    The last id is left to each, since its logits are wanted. All sessions are new and temporary; what became of them
+    is known at every await, so that they can be closed if this breaks off.
+    """
+    first, hints = choices[0].held, choices[0].turn.params.hints
+    known = tuple(prompt[:-1])
+    for choice in choices:
+        held = choice.held
+        held.is_unsure = True  # should we be cancelled in the middle
+        await engine.open(held.session, parent=None if held is first else first.session, hints=hints)
+        held.is_unsure, held.is_open = False, True
+        if held is first and known:
+            await engine.append(held.session, known, hints)
+        held.ids = known
+    choices[0].num_shared = (await engine.stats(first.session)).total_reused_tokens
+
+
+async def merge(streams: Sequence[AsyncGenerator[T, None]], cleanup_s: float) -> AsyncGenerator[T, None]:
+    """What the streams give, as it comes; of what comes at once, the earlier stream's first.
+
+    The first error ends it. However it ends, all streams are closed then.
+
+    Args:
+        cleanup_s: longest wait for them to close.
+    """
+    pending = {asyncio.create_task(_next(stream)): stream for stream in streams}
+    try:
+        while pending:
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in pending if task.done()]:
+                found = task.result()
+                stream = pending.pop(task)
+                if found is not None:
+                    pending[asyncio.create_task(_next(stream))] = stream
+                    yield found[0]
+    finally:
+        with anyio.move_on_after(cleanup_s, shield=True):
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            for stream in streams:
+                await stream.aclose()
+
+
+async def _next(stream: AsyncGenerator[T, None]) -> tuple[T] | None:
+    """None at the end."""
+    async for item in stream:
+        return (item,)
+    return None

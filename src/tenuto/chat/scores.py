@@ -1,0 +1,35 @@
+"""Log-probabilities of a reply's tokens, in the words of the chat room, and not before the text they belong to."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tenuto.ids import TokenId
+from tenuto.protocol.chat import ModelEvent, ScoredToken, TokenScore, TokensScored
+from tenuto.protocol.engine import TokenLogprob
+from tenuto.text.tokenizer import Tokenizer
+
+
+class ScoreBook:
+    """Holds scores back until it is certain that the reply keeps their tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._waiting: deque[TokenScore] = deque()
+        self._num_released = 0
+
+    def add(self, token: TokenId, logprob: TokenLogprob) -> None:
+        """The next id of the reply."""
+        top = tuple(self._scored(other, value) for other, value in logprob.top)
+        self._waiting.append(TokenScore(token=self._scored(token, logprob.logprob), top=top, forced=logprob.forced))
+
+    def _scored(self, token: TokenId, logprob: float) -> ScoredToken:
+        return ScoredToken(id=token, data=self._tokenizer.text_bytes(token), logprob=logprob)
+
+    def release(self, num_tokens: int) -> list[ModelEvent]:
+        """The event of what was not yet given out of the first `num_tokens`; none if that is nothing."""
+        count = min(num_tokens - self._num_released, len(self._waiting))
+        if count <= 0:
+            return []
+        self._num_released += count
+        return [TokensScored(tokens=tuple(self._waiting.popleft() for _ in range(count)))]
