@@ -9,11 +9,10 @@ from typing import Any
 from tenuto.clock import Clock
 from tenuto.protocol.messages import COPIED, Message, ToolCall, ToolSpec
 from tenuto.text.marked import ControlMarker, MarkedText, choose_mark, strings_in
-from tenuto.text.normalise import normalise
 from tenuto.text.sandbox import RenderLimits, SandboxedTemplate
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_text import declaration, turn_text, without_tool_turns
-from tenuto.text.turn_order import TurnOrder
+from tenuto.text.turn_order import TurnOrder, merge_system
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
 
@@ -21,10 +20,10 @@ _CHATML = ("<|im_start|>", "<|im_end|>")
 class ChatTemplate:
     """A model's chat template, and our own where it has none.
 
-    Before a template sees them, messages are brought into one shape (`normalise`) and into an order it takes
-    (`TurnOrder`), arguments of calls are mappings, absent content is the empty string, and control-token strings in
-    content are marked so that they stay text. A text starts with the BOS token exactly once if the tokenizer asks for
-    one.
+    Before a template sees them, messages are brought into an order it takes (`TurnOrder`), arguments of calls are
+    mappings, absent content is the empty string, and control-token strings in content are marked so that they stay
+    text. A text starts with the BOS token exactly once if the tokenizer asks for one. That results of calls follow
+    their calls is the caller's part (`chat.history`).
 
     With tools, and a model whose template knows none: if its vocabulary has ChatML's tokens, our own template writes
     the same turns and more; otherwise its own gets the tools as text in the turns it knows.
@@ -61,7 +60,7 @@ class ChatTemplate:
         Raises:
             TemplateError: the template refuses these messages (its own reason is in the message), or costs too much.
         """
-        rendered = [_as_dict(m) for m in normalise(messages)]
+        rendered = merge_system([_as_dict(m) for m in messages])
         declared = [_tool_as_dict(t) for t in tools]
         mark = choose_mark(strings_in([rendered, declared]))
         turns = [self._mark_message(m, mark) for m in rendered]

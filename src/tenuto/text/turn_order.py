@@ -12,6 +12,15 @@ Turns: TypeAlias = list[dict[str, Any]]
 _SYSTEM, _FIRST, _SECOND = "system0tenuto", "first0tenuto", "second0tenuto"  # texts that no template trims
 
 
+def merge_system(messages: Turns) -> Turns:
+    """System messages at the start as one, with an empty line between them: no template expects several."""
+    count = next((i for i, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    if count < 2:
+        return messages
+    content = "\n\n".join(message["content"] for message in messages[:count] if message["content"])
+    return [{"role": "system", "content": content}, *messages[count:]]
+
+
 @dataclass(frozen=True)
 class TurnOrder:
     """Templates of some families refuse a system message, or two user messages in a row. Where ours does:

@@ -119,13 +119,6 @@ def test_system_messages_at_the_start_are_merged() -> None:
     assert text.startswith("<|im_start|>system\nA\n\nB<|im_end|>\n<|im_start|>user")
 
 
-def test_results_follow_their_calls_in_order_and_other_content_comes_after() -> None:
-    turn = Message(role="assistant", tool_calls=(call(1, city="Oslo"), call(2, city="Rom")))
-    note = Message(role="user", content="by the way")
-    text = render([USER, turn, result(2, "R2"), note, result(1, "R1")])
-    assert text.index("R1") < text.index("R2") < text.index("by the way")
-
-
 def test_a_template_that_raises_gives_its_own_reason() -> None:
     with pytest.raises(TemplateError, match="roles must alternate"):
         render([USER, USER], "{% if messages|length > 1 %}{{ raise_exception('roles must alternate') }}{% endif %}")
