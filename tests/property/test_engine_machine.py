@@ -55,7 +55,7 @@ class EngineMachine(RuleBasedStateMachine):
         prefix=st.sampled_from([[], *PREFIXES]),
         ids=st.lists(st.integers(0, 2), max_size=5),
         max_tokens=st.sampled_from([1, 4, 12, None]),
-        kind=st.sampled_from(["append", "greedy", "random", "penalised", "grammar"]),
+        kind=st.sampled_from(["append", "greedy", "random", "penalised", "grammar", "mean", "last", "first"]),
     )
     def compute(
         self, data: st.DataObject, prefix: list[int], ids: list[int], max_tokens: int | None, kind: str
@@ -74,6 +74,8 @@ class EngineMachine(RuleBasedStateMachine):
         try:
             if kind == "append":
                 self.driver.append(session, new)
+            elif kind in ("mean", "last", "first"):
+                self.driver.embed(session, new, kind)
             else:
                 places = [frozenset({5}), frozenset(range(9, 30)), frozenset({6}), frozenset({8, 7}), frozenset({1})]
                 grammar = PatternGrammar(places, VOCAB) if kind == "grammar" else None

@@ -9,7 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RaggedBatch:
-    """T tokens of S sequences, whatever mix of prefill chunks and single decode tokens; R rows want logits."""
+    """T tokens of S sequences, whatever mix of prefill chunks and single decode tokens.
+
+    R rows want logits, H rows their hidden states.
+    """
 
     token_ids: Tensor  # int64 [T]
     positions: Tensor  # int64 [T], consecutive within a sequence
@@ -18,3 +21,4 @@ class RaggedBatch:
     kv_lens: tuple[int, ...]  # length S, tokens in KV after this step (start + query length)
     block_tables: Tensor  # int64 [S, max_blocks], padded with 0
     logit_rows: Tensor  # int64 [R], rows of [T] whose logits are wanted
+    hidden_rows: Tensor | None = None  # int64 [H], rows whose hidden states after the last norm are wanted; None: none

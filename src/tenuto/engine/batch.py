@@ -35,6 +35,18 @@ class SeenTokens(msgspec.Struct, frozen=True):
     counts: NDArray[np.int64]  # [n]; 0: only in the prompt
 
 
+class StateSum(msgspec.Struct, frozen=True):
+    """The hidden states of some rows of a slice are wanted, added up one after the other.
+
+    In float64 and in the order of the tokens, so that the sum over a sequence has the same bits however it is cut
+    into slices.
+    """
+
+    start: int  # rows of the slice, from here
+    end: int  # up to here
+    carry: NDArray[np.float64] | None = None  # [hidden], what earlier slices gave; None: nothing
+
+
 class SequenceSlice(msgspec.Struct, frozen=True):
     """The part of one sequence that a step computes: tokens `start .. start + len(token_ids) - 1`."""
 
@@ -48,6 +60,7 @@ class SequenceSlice(msgspec.Struct, frozen=True):
     mask: TokenMask | None = None  # tokens that may be chosen; None: all
     seen: SeenTokens | None = None  # where it samples with penalties
     logprobs: int | None = None  # where it samples: score the choice, with so many alternatives
+    states: StateSum | None = None
 
     @property
     def end(self) -> int:
@@ -70,12 +83,14 @@ class Batch(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True):
     """The chosen ids, one per slice of the batch in its order; None where the slice does not sample.
 
-    Or where nothing could be chosen, since the logits were no finite numbers: `broken` holds the indices of those.
+    Or where nothing could be chosen, since the logits were no finite numbers: `broken` holds the indices of those,
+    and of slices whose hidden states were none.
     """
 
     token_ids: tuple[TokenId | None, ...]
     broken: frozenset[int] = frozenset()
     logprobs: dict[int, TokenLogprob] = {}  # by the index of the slice, for those that ask and are not broken
+    states: dict[int, NDArray[np.float64]] = {}  # by the index of the slice: the sums [hidden], if not broken
 
 
 class Executor(Protocol):
@@ -89,6 +104,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 
     request: RequestId
     tokens: TokenDelta | None = None  # None in an error; without ids when an append is done
+    pooled: NDArray[np.float32] | None = None  # [hidden], where hidden states were asked for
     error: TenutoError | None = None
     done: bool = False
 

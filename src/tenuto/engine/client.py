@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from types import TracebackType
 
 import msgspec
@@ -15,7 +16,7 @@ from tenuto.engine.engine import Engine
 from tenuto.errors import EngineClosed, GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
 from tenuto.offload import Offload
-from tenuto.protocol.engine import EngineInfo, GenerateParams, SessionStats, TokenDelta
+from tenuto.protocol.engine import EngineInfo, GenerateParams, PooledStates, Pooling, SessionStats, TokenDelta
 from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
 
@@ -55,6 +56,7 @@ class LocalEngineClient:
         self._streams: dict[RequestId, asyncio.Queue[Delta]] = {}
         self._wake = asyncio.Event()
         self._stopping = False
+        self._num_embedded = 0
         self._loop: asyncio.Task[None] | None = None
         self._step_thread: ThreadPoolExecutor | None = None
         self._compiling = Offload("tenuto-grammar", max_threads=2)
@@ -120,6 +122,22 @@ class LocalEngineClient:
         finally:
             await stream.aclose()
 
+    async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:
+        self._check_open()
+        self._num_embedded += 1
+        session = SessionId(f"embed:{self._num_embedded}")
+        self._engine.open(session, self._clock.now(), hints=hints)
+        try:
+            request = self._engine.embed(session, ids, pooling, self._clock.now(), hints)
+            async with aclosing(self._deltas(request)) as deltas:
+                async for delta in deltas:
+                    if delta.done and delta.tokens is not None and delta.pooled is not None:
+                        assert delta.tokens.usage is not None
+                        return PooledStates(vector=delta.pooled, usage=delta.tokens.usage)
+            raise AssertionError("an embed request ended without a vector")
+        finally:
+            self._engine.close(session, self._clock.now())
+
     async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
         self._check_open()
         self._engine.suspend(session, wait, self._clock.now())
@@ -148,7 +166,14 @@ class LocalEngineClient:
             raise EngineClosed(*self._closed.args) from self._closed
 
     async def _follow(self, request: RequestId) -> AsyncGenerator[TokenDelta, None]:
-        """The deltas of a request; leaving early cancels it at once."""
+        """The tokens of a request's deltas; leaving early cancels it at once."""
+        async with aclosing(self._deltas(request)) as deltas:
+            async for delta in deltas:
+                if delta.tokens is not None:
+                    yield delta.tokens
+
+    async def _deltas(self, request: RequestId) -> AsyncGenerator[Delta, None]:
+        """The deltas of a request up to the last; raises its error. Leaving early cancels it at once."""
         stream = self._streams[request] = asyncio.Queue[Delta]()
         self._deliver(self._engine.take_deltas())
         self._wake.set()
@@ -157,8 +182,7 @@ class LocalEngineClient:
                 delta = await stream.get()
                 if delta.error is not None:
                     raise delta.error
-                if delta.tokens is not None:
-                    yield delta.tokens
+                yield delta
                 if delta.done:
                     return
         finally:

@@ -25,7 +25,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.ids import BlockId, RequestId, SessionId, TokenId
-from tenuto.protocol.engine import GenerateParams, SessionStats
+from tenuto.protocol.engine import GenerateParams, Pooling, SessionStats
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
 
@@ -105,6 +105,26 @@ class Engine:
         request.max_tokens = max_tokens
         request.grammar = grammar
         request.counter = counter_for(params.sampling, target.tokens)
+        return self._begin(request, now)
+
+    def embed(
+        self, session: SessionId, ids: Sequence[TokenId], pooling: Pooling, now: float, hints: RunHints = RunHints()
+    ) -> RequestId:
+        """Add ids to an empty session and compute them; the last delta carries their pooled hidden states.
+
+        Raises InvalidRequest if the session holds tokens: the states of those are gone.
+        """
+        target = self._idle_session(session)
+        if target.tokens:
+            raise InvalidRequest(f"session {session} holds tokens already; embed takes an empty one", "session")
+        if not ids:
+            raise InvalidRequest("nothing to embed: no ids were given", "ids")
+        door.check_ids(ids, self.config.vocab_size)
+        door.check_append(0, len(ids), self.config)
+        self._check_queue()
+        target.tokens.extend(ids)
+        request = self._request(target, None, hints, now)
+        request.pooling = pooling
         return self._begin(request, now)
 
     def cancel(self, request: RequestId, now: float) -> None:

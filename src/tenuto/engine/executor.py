@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from tenuto.engine.batch import Batch, Output
+from tenuto.engine.batch import Batch, Output, SequenceSlice
 from tenuto.engine.sampler import sample
 from tenuto.ids import TokenId
 from tenuto.model import Decoder, RaggedBatch
@@ -26,21 +29,25 @@ class ModelExecutor:
 
     @torch.inference_mode()
     def execute(self, batch: Batch) -> Output:
-        """Copies first, then one forward over all slices, then one id for each slice that samples."""
+        """Copies first, then one forward over all slices, then an id or a sum of states for each that wants it."""
         if batch.copies:
             self._decoder.device.copy_blocks(self._kv, [(c.source, c.target) for c in batch.copies])
-        logits = self._decoder.forward(to_ragged(batch, self._block_size), self._kv)
+        logits, hidden = self._decoder.compute(to_ragged(batch, self._block_size), self._kv)
+        states = {} if hidden is None else _sums(batch, hidden.numpy())
+        broken = {index for index, total in states.items() if not np.isfinite(total).all()}
+        states = {index: total for index, total in states.items() if index not in broken}
         sampling = [index for index, piece in enumerate(batch.slices) if piece.samples]
         ids: list[TokenId | None] = [None] * len(batch.slices)
         if not sampling:
-            return Output(tuple(ids))
+            return Output(tuple(ids), frozenset(broken), states=states)
         chosen = sample(logits, [batch.slices[index] for index in sampling])
         for index, token in zip(sampling, chosen.ids, strict=True):
             ids[index] = token
         return Output(
             tuple(ids),
-            frozenset(index for index in sampling if ids[index] is None),
+            frozenset(broken.union(index for index in sampling if ids[index] is None)),
             {index: one for index, one in zip(sampling, chosen.logprobs, strict=True) if one is not None},
+            states,
         )
 
 
@@ -65,4 +72,30 @@ def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:
         kv_lens=tuple(s.end for s in slices),
         block_tables=torch.from_numpy(tables),
         logit_rows=torch.from_numpy(query_starts[1:][samples] - 1),
+        hidden_rows=_hidden_rows(slices, query_starts),
     )
+
+
+def _hidden_rows(slices: Sequence[SequenceSlice], query_starts: NDArray[np.int64]) -> torch.Tensor | None:
+    rows = [
+        np.arange(start + piece.states.start, start + piece.states.end)
+        for piece, start in zip(slices, query_starts.tolist(), strict=False)
+        if piece.states is not None
+    ]
+    return torch.from_numpy(np.concatenate(rows)) if rows else None
+
+
+def _sums(batch: Batch, hidden: NDArray[np.float32]) -> dict[int, NDArray[np.float64]]:
+    """The sum of each slice that wants one; `hidden` are the rows of all of them, [H, hidden]."""
+    sums: dict[int, NDArray[np.float64]] = {}
+    at = 0
+    for index, piece in enumerate(batch.slices):
+        if piece.states is None:
+            continue
+        carry = piece.states.carry
+        total = np.zeros(hidden.shape[1]) if carry is None else carry.copy()
+        end = at + piece.states.end - piece.states.start
+        for row in hidden[at:end]:
+            total += row
+        sums[index], at = total, end
+    return sums

@@ -1,14 +1,17 @@
-"""A request: one append or generate on one session, from the door to its last delta."""
+"""A request: one append, generate or embed on one session, from the door to its last delta."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenuto.engine.penalties import TokenCounter
 from tenuto.engine.session import Service, Session
 from tenuto.ids import RequestId
-from tenuto.protocol.engine import GenerateParams, GenerateUsage
+from tenuto.protocol.engine import GenerateParams, GenerateUsage, Pooling
 from tenuto.protocol.grammar import TokenGrammar
 
 RequestState: TypeAlias = Literal["waiting", "running", "finished"]
@@ -21,7 +24,7 @@ class Request:
     id: RequestId
     serial: int
     session: Session
-    params: GenerateParams | None  # None: an append
+    params: GenerateParams | None  # None: an append or an embed
     service: Service
     priority: int
     arrival_s: float
@@ -29,6 +32,8 @@ class Request:
     num_prompt: int  # known tokens when the first new one was chosen
     grammar: TokenGrammar | None = None
     counter: TokenCounter | None = None  # where sampling has penalties
+    pooling: Pooling | None = None  # of an embed
+    state_sum: NDArray[np.float64] | None = None  # [hidden], of the tokens computed so far that are pooled
     state: RequestState = "waiting"
     attempt: int = 0
     num_bypasses: int = 0  # younger requests that started while this one did not fit
@@ -60,9 +65,16 @@ class Request:
         """Ids that may still be generated."""
         return self.max_tokens - self.num_generated
 
+    @property
+    def reads_cache(self) -> bool:
+        """Whether KV found in the prefix cache helps: not where the states of every token are wanted."""
+        return self.pooling in (None, "last")
+
     def start(self, now: float) -> None:
         """Enter the steps, for the first time or again, with the KV the session has now."""
         computed = self.session.table.num_computed
+        assert self.reads_cache or not computed, "every state is wanted, but some were computed before"
+        self.state_sum = None
         if self.started_s is None:
             self.started_s = now
             self.num_held = min(self.num_held, computed)

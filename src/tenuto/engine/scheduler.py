@@ -114,9 +114,10 @@ class Scheduler:
         if walk.room < 1 or walk.closed or len(self.running) >= self._config.max_running:
             return None
         session, cache = request.session, self._cache
-        cache.match(session.table, session.tokens)
-        if self._is_coming(walk, request):
-            return None
+        if request.reads_cache:
+            cache.match(session.table, session.tokens)
+            if self._is_coming(walk, request):
+                return None
         if not self._fits(walk, request):
             # Others may go past it, but not without end.
             walk.blocked.append(request)

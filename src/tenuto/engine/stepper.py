@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenuto.engine import generation
-from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Output, SequenceSlice
+from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Output, SequenceSlice, StateSum
 from tenuto.engine.config import EngineConfig
 from tenuto.engine.generation import Emission
 from tenuto.engine.kv_cache import KVCache
@@ -113,6 +116,7 @@ class Stepper:
                 error = StepFailed("the model computed no finite numbers for this request")
                 self._fail(request, error, now, withdraw=True)
             else:
+                request.state_sum = output.states.get(index, request.state_sum)
                 self._advance(request, piece, token, now, output.logprobs.get(index))
 
     def fail_step(self, batch: Batch, error: TenutoError, sessions: Iterable[Session], now: float) -> None:
@@ -174,6 +178,7 @@ class Stepper:
             mask,
             None if counter is None else counter.seen(session.tokens),
             params.logprobs if params is not None and samples else None,
+            _states(request, start, end),
         )
 
     def _end_step(self, batch: Batch) -> None:
@@ -227,8 +232,9 @@ class Stepper:
             self._finish(request, now)
 
     def _done(self, request: Request, now: float) -> None:
-        """An append has computed everything."""
-        self._outbox.append(Delta(request=request.id, tokens=TokenDelta(usage=request.usage(now)), done=True))
+        """An append or embed has computed everything."""
+        tokens = TokenDelta(usage=request.usage(now))
+        self._outbox.append(Delta(request=request.id, tokens=tokens, pooled=_pooled(request), done=True))
         self._finish(request, now)
 
     def _fail(self, request: Request, error: TenutoError, now: float, *, withdraw: bool = False) -> None:
@@ -257,11 +263,36 @@ class Stepper:
         self._cache.truncate(session.table, session.table.num_computed)
 
 
+def _states(request: Request, start: int, end: int) -> StateSum | None:
+    """Which rows of a slice of tokens `start .. end - 1` are pooled."""
+    match request.pooling:
+        case "mean":
+            return StateSum(0, end - start, request.state_sum)
+        case "first" if start == 0:
+            return StateSum(0, 1)
+        case "last" if end == len(request.session.tokens):
+            return StateSum(end - start - 1, end - start)
+        case _:
+            return None
+
+
+def _pooled(request: Request) -> NDArray[np.float32] | None:
+    if request.pooling is None:
+        return None
+    assert request.state_sum is not None, "everything is computed, but no state was pooled"
+    count = len(request.session.tokens) if request.pooling == "mean" else 1
+    return (request.state_sum / count).astype(np.float32)
+
+
 def _mismatch(batch: Batch, output: Output, vocab_size: int) -> str | None:
     """Why an output cannot belong to the batch; None if it can."""
     if len(output.token_ids) != len(batch.slices):
         return f"{len(output.token_ids)} ids for {len(batch.slices)} slices"
     for index, (piece, token) in enumerate(zip(batch.slices, output.token_ids, strict=True)):
+        if (index in output.states) != (piece.states is not None and index not in output.broken):
+            return "hidden states are missing, or were not asked for"
+        if index in output.broken and piece.states is not None:
+            continue
         if (token is not None or index in output.broken) != piece.samples:
             return "an id where none was asked for" if token is not None else "an id is missing"
         if token is not None and not 0 <= token < vocab_size:

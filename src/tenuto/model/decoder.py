@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,13 @@ from tenuto.checkpoint import ModelConfig
 from tenuto.device.protocol import AttentionSpec, Device, KVPool, LinearWeight, RotaryTable
 from tenuto.device.ragged import RaggedBatch
 from tenuto.model.layers import DecoderLayer, InputEmbedding, Norm
+
+
+class Rows(NamedTuple):
+    """What the sequences of a step wanted of their tokens."""
+
+    logits: Tensor  # float32 [R, vocab]
+    hidden: Tensor | None  # float32 [H, hidden]; None if no rows were wanted
 
 
 @dataclass(frozen=True)
@@ -39,22 +47,25 @@ class Decoder:
         """The one pool of an engine, preallocated and zeroed."""
         return self.device.allocate_kv(self.attention_specs, num_blocks)
 
-    @torch.inference_mode()
     def forward(self, batch: RaggedBatch, kv: KVPool) -> Tensor:
-        """Compute a step: KV of all T tokens is written, logits of the wanted rows come back.
+        """The logits of `compute`: float32 [R, vocab]; R may be 0."""
+        return self.compute(batch, kv).logits
 
-        Returns:
-            float32 [R, vocab]; R may be 0.
-        """
+    @torch.inference_mode()
+    def compute(self, batch: RaggedBatch, kv: KVPool) -> Rows:
+        """Compute a step: KV of all T tokens is written, what is wanted of the rows comes back."""
         _check(batch, self.config.max_model_tokens)
         step = self.device.begin_step(batch, self.rotary, kv)
         x, residual = self.embedding(batch.token_ids), None
         for index, layer in enumerate(self.layers):
             x, residual = layer(x, residual, kv.layer(index), step)
         assert residual is not None
-        rows = batch.logit_rows
-        x, _ = self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))
-        return self.device.linear(x, self.head).float()
+        logits = self.device.linear(self._normed(x, residual, batch.logit_rows), self.head).float()
+        rows = batch.hidden_rows
+        return Rows(logits, None if rows is None else self._normed(x, residual, rows).float())
+
+    def _normed(self, x: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
+        return self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))[0]
 
 
 def _check(batch: RaggedBatch, max_model_tokens: int) -> None:

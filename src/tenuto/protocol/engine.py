@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.grammar import GrammarSpec
@@ -13,6 +15,9 @@ from tenuto.protocol.hints import ExpectedWait, RunHints
 
 FinishReason: TypeAlias = Literal["stop", "length", "grammar"]
 """`stop`: a stop id was sampled (it is the last id). `length`: max_tokens. `grammar`: nothing more may follow."""
+
+Pooling: TypeAlias = Literal["first", "last", "mean"]
+"""How the hidden states of a text's tokens become one vector: that of one token, or the mean of all."""
 
 
 MAX_LOGIT_BIASES = 1024  # ids that one request may favour or disfavour
@@ -95,6 +100,13 @@ class TokenDelta(msgspec.Struct, frozen=True, kw_only=True):
     usage: GenerateUsage | None = None
 
 
+class PooledStates(msgspec.Struct, frozen=True, kw_only=True):
+    """What one `embed` call gives."""
+
+    vector: NDArray[np.float32]  # [hidden_size]
+    usage: GenerateUsage
+
+
 class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
     """What a session holds, and what it cost so far."""
 
@@ -123,6 +135,7 @@ class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     precision: str
     row_invariant: bool  # a row's bits do not depend on what else is in the batch
+    hidden_size: int = 0  # length of the vectors that `embed` gives
 
 
 class EngineClient(Protocol):
@@ -145,6 +158,14 @@ class EngineClient(Protocol):
     def generate(self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams) -> AsyncIterator[TokenDelta]:
         """Add ids, then stream new ones until a stop. Closing the iterator early cancels: the session keeps the ids
         generated so far, and everything else the call held is free at once."""
+        ...
+
+    async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:
+        """The hidden states of the ids after the last norm, pooled; computed in the same steps as everything else.
+
+        No session is left behind. Only `last` can use KV of the prefix cache; `mean` and `first` need every row.
+        Cancelling the call frees all it held at once.
+        """
         ...
 
     async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:

@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tenuto.engine.batch import Batch, Delta
 from tenuto.engine.config import EngineConfig
 from tenuto.engine.engine import Engine
 from tenuto.errors import TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
-from tenuto.protocol.engine import FORCED_LOGPROB, FinishReason, GenerateParams, GenerateUsage, TokenDelta
+from tenuto.protocol.engine import FORCED_LOGPROB, FinishReason, GenerateParams, GenerateUsage, Pooling, TokenDelta
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.protocol.hints import RunHints
-from tenuto.testing.fake_executor import FakeExecutor, expected_logprob, expected_next
+from tenuto.testing.fake_executor import FakeExecutor, expected_logprob, expected_next, expected_pooled
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One append or generate, and what came of it so far."""
+    """One append, generate or embed, and what came of it so far."""
 
     id: RequestId
     session: SessionId
     params: GenerateParams | None
     num_prompt: int = 0  # tokens known when it began
+    pooling: Pooling | None = None  # of an embed
+    pooled: NDArray[np.float32] | None = None
     twin: TokenGrammar | None = None  # a copy of the grammar that only sees what was emitted
     ids: list[TokenId] = field(default_factory=list)
     num_forced: int = 0
@@ -73,6 +78,13 @@ class EngineDriver:
         session = SessionId(name)
         new = [TokenId(i) for i in ids]
         call = Call(self.engine.append(session, new, self.now, hints), session, None)
+        return self._accept(call, new)
+
+    def embed(self, name: str, ids: Sequence[int], pooling: Pooling) -> Call:
+        """Into a session that holds nothing."""
+        session = SessionId(name)
+        new = [TokenId(i) for i in ids]
+        call = Call(self.engine.embed(session, new, pooling, self.now), session, None, pooling=pooling)
         return self._accept(call, new)
 
     def generate(
@@ -157,7 +169,10 @@ class EngineDriver:
                 assert list(self.engine.tokens(session)) == tokens, f"{session} lost or gained tokens"
 
     def _take(self, call: Call, delta: Delta) -> None:
-        call.done, call.error = delta.done, delta.error
+        call.done, call.error, call.pooled = delta.done, delta.error, delta.pooled
+        if delta.done and delta.error is None and call.pooling is not None:
+            assert call.pooled is not None, f"{call.id} ended without a vector"
+            np.testing.assert_array_equal(call.pooled, expected_pooled(self.tokens[call.session], call.pooling))
         if delta.tokens is not None:
             self._check_ids(call, delta.tokens)
             call.finish, call.usage = delta.tokens.finish, delta.tokens.usage

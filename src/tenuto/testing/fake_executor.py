@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tenuto.engine.batch import Batch, Output, SeenTokens, SequenceSlice
 from tenuto.ids import BlockId, RequestId, TokenId
-from tenuto.protocol.engine import GenerateParams, SamplingParams, TokenLogprob
+from tenuto.protocol.engine import GenerateParams, Pooling, SamplingParams, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
 _WORD = (1 << 64) - 1
@@ -122,6 +122,22 @@ def _seen(tokens: Sequence[TokenId], sampling: SamplingParams, num_prompt: int) 
     return SeenTokens(np.array(ids, dtype=np.int64), np.array([counts[i] for i in ids], dtype=np.int64))
 
 
+NUM_STATES = 4  # numbers in a fake hidden state
+
+
+def _states(kv: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Fake hidden states that depend on all tokens up to their own: whole numbers, so that sums are exact."""
+    shifts = np.arange(NUM_STATES, dtype=np.uint64) * np.uint64(16)
+    return ((kv[:, None] >> shifts) & np.uint64(0xFFFF)).astype(np.float64)
+
+
+def expected_pooled(tokens: Sequence[TokenId], pooling: Pooling) -> NDArray[np.float32]:
+    """What `embed` must give for `tokens`, computed from the tokens alone."""
+    states = _states(_kv(tokens, 0, 0))
+    pooled: NDArray[np.float64] = {"first": states[0], "last": states[-1], "mean": states.sum(0) / len(tokens)}[pooling]
+    return pooled.astype(np.float32)
+
+
 class FakeExecutor:
     """Fake KV slots in one array of `num_blocks * block_size` numbers.
 
@@ -162,8 +178,12 @@ class FakeExecutor:
         written: set[BlockId] = set()
         ids: list[TokenId | None] = []
         logprobs: dict[int, TokenLogprob] = {}
+        states: dict[int, NDArray[np.float64]] = {}
         for index, piece in enumerate(batch.slices):
             read = self._compute(piece, written)
+            if piece.states is not None:
+                wanted = _states(read)[piece.start + piece.states.start : piece.start + piece.states.end]
+                states[index] = wanted.sum(0) + (0 if piece.states.carry is None else piece.states.carry)
             if not piece.samples:
                 ids.append(None)
                 continue
@@ -172,7 +192,7 @@ class FakeExecutor:
             ids.append(token)
             if piece.logprobs is not None:
                 logprobs[index] = _score(digest, token, piece.logprobs, self.vocab_size)
-        return Output(tuple(ids), logprobs=logprobs)
+        return Output(tuple(ids), logprobs=logprobs, states=states)
 
     def _compute(self, piece: SequenceSlice, written: set[BlockId]) -> NDArray[np.uint64]:
         """Write the KV of a slice; the KV of the whole sequence, as read through its block table."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from tenuto.clock import Clock, RealClock
 from tenuto.errors import (
@@ -26,11 +27,15 @@ from tenuto.protocol.engine import (
     FinishReason,
     GenerateParams,
     GenerateUsage,
+    PooledStates,
+    Pooling,
     SessionStats,
     TokenDelta,
     TokenLogprob,
 )
 from tenuto.protocol.hints import ExpectedWait, RunHints
+
+HIDDEN_SIZE = 8  # of `embed`'s vectors
 
 NextToken: TypeAlias = Callable[[Sequence[TokenId]], TokenId]
 Fault: TypeAlias = Callable[[str, int], Exception | None]
@@ -169,6 +174,7 @@ class ScriptedEngine:
             device="none",
             precision="none",
             row_invariant=True,
+            hidden_size=HIDDEN_SIZE,
         )
 
     async def open(self, session: SessionId, *, parent: SessionId | None = None, hints: RunHints = RunHints()) -> None:
@@ -271,6 +277,19 @@ class ScriptedEngine:
         self._played += 1
         ids = iter(self._script[self._played - 1])
         return lambda _: next((TokenId(token) for token in ids), None)
+
+    async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:
+        """A vector of `HIDDEN_SIZE` numbers: how many of the pooled tokens leave each remainder."""
+        self._call("embed")
+        if not ids:
+            raise InvalidRequest("nothing to embed: no ids were given", "ids")
+        if len(ids) > self._max_model_tokens:
+            raise ContextLengthError(len(ids), self._max_model_tokens)
+        pooled = {"first": ids[:1], "last": ids[-1:], "mean": ids}[pooling]
+        vector = np.zeros(HIDDEN_SIZE, dtype=np.float32)
+        for token in pooled:
+            vector[token % HIDDEN_SIZE] += 1 / len(pooled)
+        return PooledStates(vector=vector, usage=GenerateUsage(num_prompt=len(ids), num_computed=len(ids)))
 
     async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
         self._call("suspend")

@@ -40,7 +40,8 @@ class FaultyExecutor:
             if kind == "missing":
                 return Output(output.token_ids[:-1])
             if kind == "out of range" and batch.slices[0].samples:
-                return Output((TokenId(self.inner.vocab_size), *output.token_ids[1:]), logprobs=output.logprobs)
+                ids = (TokenId(self.inner.vocab_size), *output.token_ids[1:])
+                return msgspec.structs.replace(output, token_ids=ids)
         raise DeviceFault(f"simulated device fault {kind} the step")
 
     def _compute(self, batch: Batch) -> Output:

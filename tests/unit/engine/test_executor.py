@@ -6,13 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 
-from tenuto.engine.batch import Batch, BlockCopy, SequenceSlice
+from tenuto.engine.batch import Batch, BlockCopy, SequenceSlice, StateSum
 from tenuto.engine.executor import ModelExecutor, to_ragged
 from tenuto.ids import BlockId, RequestId, TokenId
 from tenuto.model import RaggedBatch
+from tenuto.model.decoder import Rows
 from tenuto.protocol.engine import SamplingParams
 
 
@@ -60,24 +62,24 @@ class RecordingDecoder:
         assert num_blocks == 10
         return "kv"
 
-    def forward(self, batch: RaggedBatch, kv: str) -> torch.Tensor:
+    def compute(self, batch: RaggedBatch, kv: str) -> Rows:
         assert kv == "kv"
-        self.calls.append("forward")
-        rows = batch.logit_rows.shape[0]
-        return torch.eye(64)[10 : 10 + rows]
+        self.calls.append("compute")
+        hidden = None if batch.hidden_rows is None else batch.hidden_rows[:, None] * torch.tensor([[1.0, 0.1]])
+        return Rows(torch.eye(64)[10 : 10 + batch.logit_rows.shape[0]], hidden)
 
 
 def test_copies_then_exactly_one_forward() -> None:
     decoder = RecordingDecoder()
     output = ModelExecutor(decoder, 10).execute(BATCH)  # type: ignore[arg-type]
-    assert decoder.calls == ["copy", "forward"]
+    assert decoder.calls == ["copy", "compute"]
     assert output.token_ids == (10, 11, None)
 
 
 def test_a_step_without_samples() -> None:
     decoder = RecordingDecoder()
     output = ModelExecutor(decoder, 10).execute(Batch(1, BATCH.slices[2:]))  # type: ignore[arg-type]
-    assert decoder.calls == ["forward"]
+    assert decoder.calls == ["compute"]
     assert output.token_ids == (None,)
 
 
@@ -88,10 +90,13 @@ class BrokenDecoder(RecordingDecoder):
         super().__init__()
         self.value = value
 
-    def forward(self, batch: RaggedBatch, kv: str) -> torch.Tensor:
-        logits = super().forward(batch, kv)
-        logits[1, 3] = self.value
-        return logits
+    def compute(self, batch: RaggedBatch, kv: str) -> Rows:
+        rows = super().compute(batch, kv)
+        if len(rows.logits) > 1:
+            rows.logits[1, 3] = self.value
+        if rows.hidden is not None:
+            rows.hidden[0, 1] = self.value
+        return rows
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -102,3 +107,26 @@ def test_no_token_is_chosen_from_what_is_no_number(value: float, sampling: Sampl
     output = ModelExecutor(BrokenDecoder(value), 10).execute(batch)  # type: ignore[arg-type]
     assert output.token_ids[0] is not None and output.token_ids[1:] == (None, None)
     assert output.broken == {1}
+
+
+def with_states(*states: StateSum | None) -> Batch:
+    slices = (msgspec.structs.replace(one, states=sum_) for one, sum_ in zip(BATCH.slices, states, strict=True))
+    return msgspec.structs.replace(BATCH, slices=tuple(slices))
+
+
+def test_hidden_states_are_added_to_what_earlier_slices_gave() -> None:
+    """Beside samples, in the same forward call."""
+    batch = with_states(StateSum(1, 3, np.array([100.0, 0.0])), None, StateSum(1, 2))
+    output = ModelExecutor(RecordingDecoder(), 10).execute(batch)  # type: ignore[arg-type]
+    assert output.token_ids == (10, 11, None)
+    assert sorted(output.states) == [0, 2]
+    np.testing.assert_allclose(output.states[0], [103.0, 0.3])  # rows 1 and 2
+    np.testing.assert_allclose(output.states[2], [5.0, 0.5])  # row 5
+    assert output.states[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_hidden_states_that_are_no_numbers_are_broken(value: float) -> None:
+    batch = with_states(None, None, StateSum(0, 2))
+    output = ModelExecutor(BrokenDecoder(value), 10).execute(batch)  # type: ignore[arg-type]
+    assert output.states == {} and output.broken == {1, 2}
