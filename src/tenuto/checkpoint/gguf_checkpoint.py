@@ -1,86 +1,62 @@
-"""A model in one GGUF file."""
+"""A model in a GGUF file, or in several that are parts of one."""
 
 from __future__ import annotations
 
-import hashlib
-import mmap
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from tenuto.checkpoint.config import MAX_EXPERTS
+from tenuto.checkpoint.blocks import Floats
+from tenuto.checkpoint.config import MAX_EXPERTS, ModelConfig
 from tenuto.checkpoint.families import FAMILIES, Family
 from tenuto.checkpoint.gguf_config import read_config, read_tokenizer
-from tenuto.checkpoint.gguf_format import GGUFTensor, read_header
-from tenuto.checkpoint.quant_types import dequantise
+from tenuto.checkpoint.gguf_parts import read_parts
+from tenuto.checkpoint.stored_model import StoredModel, Transformed, some
+from tenuto.checkpoint.weight_file import StoredTensor, TensorSource
 from tenuto.errors import ModelFileError, UnsupportedModel
 
-_SAMPLE_BYTES = 256
 _ROPE_DIVISORS = "rope_freqs.weight"
 _MAX_ROPE_DIVISORS = 1024
 
 
-class GGUFCheckpoint:
+class GGUFCheckpoint(StoredModel):
     """Opened and checked GGUF file; see the `Checkpoint` protocol."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = path.stem
-        with path.open("rb") as file:
-            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        header = read_header(self._data, path)
-        family = _family(path, header.metadata.get("general.architecture"))
-        divisors = header.tensors.pop(_ROPE_DIVISORS, None)
-        self._tensors = _by_neutral_name(path, family, header.tensors)
-        self.config = read_config(
-            path, family, header.metadata, self._tensors, None if divisors is None else self._divisors(divisors)
-        )
-        self.tokenizer = read_tokenizer(path, header.metadata, self.config)
-        self._interleaved_heads = _interleaved_heads(family, self.config.num_heads, self.config.num_kv_heads)
-        self.fingerprint = self._fingerprint(header.data_start)
-
-    def tensor_names(self) -> list[str]:
-        return list(self._tensors)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensor(name).shape
-
-    def read(self, name: str) -> npt.NDArray[np.float32]:
-        tensor = self._tensor(name)
-        values = self._values(tensor)
-        num_heads = self._interleaved_heads.get(name.partition(".attention.")[2].partition(".")[0])
-        if num_heads is None:
-            return values
-        if tensor.shape[0] % (2 * num_heads):
-            raise ModelFileError(
-                f"{self.path}: tensor {tensor.name} has {tensor.shape[0]} rows, which {num_heads} heads cannot share"
-            )
-        return split_rotary_pairs(values, num_heads)
-
-    def _values(self, tensor: GGUFTensor) -> npt.NDArray[np.float32]:
-        raw = np.frombuffer(self._data, np.uint8, tensor.num_bytes, tensor.offset)
-        return dequantise(raw, tensor.type_name, tensor.shape)
-
-    def _divisors(self, tensor: GGUFTensor) -> tuple[float, ...]:
-        if len(tensor.shape) != 1 or tensor.shape[0] > _MAX_ROPE_DIVISORS:
-            raise ModelFileError(f"{self.path}: tensor {tensor.name} has shape {list(tensor.shape)}, expected one row")
-        return tuple(self._values(tensor).tolist())
-
-    def _tensor(self, name: str) -> GGUFTensor:
-        if name not in self._tensors:
-            raise ModelFileError(f"{self.path}: no tensor for {name}")
-        return self._tensors[name]
-
-    def _fingerprint(self, data_start: int) -> str:
-        digest = hashlib.sha256(self._data[:data_start])
-        for tensor in self._tensors.values():
-            digest.update(self._data[tensor.offset : tensor.offset + min(tensor.num_bytes, _SAMPLE_BYTES)])
-        return digest.hexdigest()
+        model = read_parts(path)
+        metadata, tensors = model.whole.metadata, dict(model.whole.tensors)
+        family = _family(path, metadata.get("general.architecture"))
+        divisors = tensors.pop(_ROPE_DIVISORS, None)
+        found = _by_neutral_name(path, family, tensors)
+        self.config = read_config(path, family, metadata, found, None if divisors is None else _divisors(divisors))
+        self.tokenizer = read_tokenizer(path, metadata, self.config)
+        super().__init__(path, model.name, _in_order(family, self.config, found))
+        self.fingerprint = self.fingerprint_with(model.headers)
 
 
-def split_rotary_pairs(rows: npt.NDArray[np.float32], num_heads: int) -> npt.NDArray[np.float32]:
+def _in_order(family: Family, config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> Mapping[str, TensorSource]:
+    """The same tensors, with the rows of Q and K in the order that all families share."""
+    if not family.gguf_interleaved_rope:
+        return tensors
+    num_heads = {"q": config.num_heads, "k": config.num_kv_heads}
+    return {
+        name: _paired(tensor, num_heads.get(name.partition(".attention.")[2].partition(".")[0]))
+        for name, tensor in tensors.items()
+    }
+
+
+def _paired(tensor: StoredTensor, num_heads: int | None) -> TensorSource:
+    if num_heads is None:
+        return tensor
+    if tensor.shape[0] % (2 * num_heads):
+        raise ModelFileError(f"{tensor.label} has {tensor.shape[0]} rows, which {num_heads} heads cannot share")
+    return Transformed(tensor, partial(split_rotary_pairs, num_heads=num_heads))
+
+
+def split_rotary_pairs(rows: Floats, num_heads: int) -> Floats:
     """Undo the row order of llama-type GGUF files: head rows (a0 b0 a1 b1 ...) become (a0 a1 ... b0 b1 ...).
 
     Args:
@@ -90,8 +66,10 @@ def split_rotary_pairs(rows: npt.NDArray[np.float32], num_heads: int) -> npt.NDA
     return np.ascontiguousarray(paired.swapaxes(1, 2)).reshape(rows.shape)
 
 
-def _interleaved_heads(family: Family, num_heads: int, num_kv_heads: int) -> dict[str, int]:
-    return {"q": num_heads, "k": num_kv_heads} if family.gguf_interleaved_rope else {}
+def _divisors(tensor: StoredTensor) -> tuple[float, ...]:
+    if len(tensor.shape) != 1 or tensor.shape[0] > _MAX_ROPE_DIVISORS:
+        raise ModelFileError(f"{tensor.label} has shape {list(tensor.shape)}, expected one row")
+    return tuple(tensor.read().tolist())
 
 
 def _family(path: Path, architecture: object) -> Family:
@@ -102,27 +80,26 @@ def _family(path: Path, architecture: object) -> Family:
     raise UnsupportedModel(f"{path}: general.architecture is {architecture!r}; supported: {known}")
 
 
-def _by_neutral_name(path: Path, family: Family, tensors: dict[str, GGUFTensor]) -> dict[str, GGUFTensor]:
-    found: dict[str, GGUFTensor] = {}
+def _by_neutral_name(path: Path, family: Family, tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    found: dict[str, StoredTensor] = {}
     strange: list[str] = []
     for name, tensor in tensors.items():
         neutral = family.neutral_gguf(name)
         if neutral is None:
             strange.append(f"tensor {name:.80} is not part of a {family.name} model")
         elif family.gguf_stacked_experts and ".experts." in neutral:
-            found |= _unstacked(path, neutral, tensor)
+            found |= _unstacked(neutral, tensor)
         else:
             found[neutral] = tensor
     if strange:
-        raise UnsupportedModel.of(path, strange)
+        raise UnsupportedModel.of(path, some(strange))
     return found
 
 
-def _unstacked(path: Path, neutral: str, tensor: GGUFTensor) -> dict[str, GGUFTensor]:
+def _unstacked(neutral: str, tensor: StoredTensor) -> dict[str, StoredTensor]:
     """The matrices of single experts, which lie one after the other in a tensor [experts, out, in]."""
     if len(tensor.shape) != 3 or tensor.shape[0] > MAX_EXPERTS:
-        shape = list(tensor.shape)
-        raise ModelFileError(f"{path}: tensor {tensor.name} has shape {shape}, expected [experts, out, in]")
+        raise ModelFileError(f"{tensor.label} has shape {list(tensor.shape)}, expected [experts, out, in]")
     num_experts, *shape = tensor.shape
     size = tensor.num_bytes // num_experts  # whole rows of blocks, so it divides evenly
     before, after = neutral.split(".experts.")

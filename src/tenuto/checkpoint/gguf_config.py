@@ -9,9 +9,9 @@ from typing import Any
 from tenuto.checkpoint.config import MAX_LAYERS, GGUFTokenizer, ModelConfig, TokenizerFiles
 from tenuto.checkpoint.families import Family
 from tenuto.checkpoint.families.settings import same_layers
-from tenuto.checkpoint.gguf_format import GGUFTensor
 from tenuto.checkpoint.rope import DividedFrequencies, LinearScaling, RopeConfig, RopeScaling, YarnScaling
 from tenuto.checkpoint.values import Values
+from tenuto.checkpoint.weight_file import StoredTensor
 from tenuto.errors import ModelFileError
 
 # Keys (after `<architecture>.`) that change the arithmetic of any family, and the values under which they do not.
@@ -32,7 +32,7 @@ def read_config(
     path: Path,
     family: Family,
     metadata: Mapping[str, Any],
-    tensors: Mapping[str, GGUFTensor],
+    tensors: Mapping[str, StoredTensor],
     rope_divisors: tuple[float, ...] | None,
 ) -> ModelConfig:
     """Neutral config of a file, checked.

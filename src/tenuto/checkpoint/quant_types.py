@@ -1,71 +1,139 @@
-"""From stored bytes to float32, one function per stored type.
+"""From stored bytes to float32: a table of the stored types, with the decoder of each.
 
-Block layouts as in the ggml project: a block holds 32 elements; 4-bit types keep elements 0..15 in the low
-halves of their bytes and 16..31 in the high halves.
+Block layouts as in the ggml project. In the types of this file a block holds 32 elements; 4-bit types keep elements
+0..15 in the low halves of their bytes and 16..31 in the high halves.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from io import BufferedIOBase
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
+from tenuto.checkpoint import k_quants
+from tenuto.checkpoint.blocks import IQ4_VALUES, Bytes, Floats, halves, scale
 
-
-def _f32(raw: Bytes) -> Floats:
-    return raw.view("<f4").astype(np.float32)
+_CHUNK_ELEMENTS = 1 << 18  # decoded at once: what a decoder needs beside the result stays in the cache
 
 
-def _f16(raw: Bytes) -> Floats:
-    return raw.view("<f2").astype(np.float32)
+@dataclass(frozen=True)
+class StoredType:
+    """How elements are stored."""
+
+    name: str
+    block_elements: int
+    block_bytes: int
+    decode: Callable[[Bytes], Floats]  # [n, block_bytes] -> [n, block_elements]
+
+    def num_bytes(self, shape: tuple[int, ...]) -> int:
+        """Of a tensor whose rows fill whole blocks."""
+        return math.prod(shape) // self.block_elements * self.block_bytes
 
 
-def _bf16(raw: Bytes) -> Floats:
-    return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+def _f32(blocks: Bytes) -> Floats:
+    return blocks.view("<f4").astype(np.float32)
 
 
-def _scale(blocks: Bytes, at: int) -> Floats:
-    """The half-precision number at byte `at` of every block: [blocks, 1]."""
-    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
+def _f16(blocks: Bytes) -> Floats:
+    return blocks.view("<f2").astype(np.float32)
 
 
-def _halves(packed: Bytes) -> Floats:
-    return np.concatenate([packed & 15, packed >> 4], axis=1).astype(np.float32)
+def _bf16(blocks: Bytes) -> Floats:
+    return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
 
 
-def _q4_0(raw: Bytes) -> Floats:
-    blocks = raw.reshape(-1, 18)
-    return ((_halves(blocks[:, 2:]) - np.float32(8)) * _scale(blocks, 0)).reshape(-1)
+def _q4_0(blocks: Bytes) -> Floats:
+    return _scaled(halves(blocks[:, 2:]).view(np.int8) - np.int8(8), scale(blocks, 0))
 
 
-def _q4_1(raw: Bytes) -> Floats:
-    blocks = raw.reshape(-1, 20)
-    out = _halves(blocks[:, 4:])
-    out *= _scale(blocks, 0)
-    out += _scale(blocks, 2)
-    return out.reshape(-1)
+def _q4_1(blocks: Bytes) -> Floats:
+    return _scaled(halves(blocks[:, 4:]), scale(blocks, 0), scale(blocks, 2))
 
 
-def _q8_0(raw: Bytes) -> Floats:
-    blocks = raw.reshape(-1, 34)
-    out = blocks[:, 2:].view(np.int8).astype(np.float32)
-    out *= _scale(blocks, 0)
-    return out.reshape(-1)
+def _q5_0(blocks: Bytes) -> Floats:
+    values = halves(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])
+    return _scaled(values.view(np.int8) - np.int8(16), scale(blocks, 0))
 
 
-_DEQUANTISE: dict[str, Callable[[Bytes], Floats]] = {
-    "F32": _f32,
-    "F16": _f16,
-    "BF16": _bf16,
-    "Q4_0": _q4_0,
-    "Q4_1": _q4_1,
-    "Q8_0": _q8_0,
+def _q5_1(blocks: Bytes) -> Floats:
+    values = halves(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
+    return _scaled(values, scale(blocks, 0), scale(blocks, 2))
+
+
+def _q8_0(blocks: Bytes) -> Floats:
+    return _scaled(blocks[:, 2:].view(np.int8), scale(blocks, 0))
+
+
+def _iq4_nl(blocks: Bytes) -> Floats:
+    return _scaled(IQ4_VALUES[halves(blocks[:, 2:])], scale(blocks, 0))
+
+
+def _fifth_bits(packed: Bytes) -> Bytes:
+    """[n, 4] -> [n, 32]: bit j of the four bytes, taken as one number, belongs to element j."""
+    return np.unpackbits(packed, axis=1, bitorder="little") << np.uint8(4)
+
+
+def _scaled(values: np.ndarray, scales: Floats, minimums: Floats | None = None) -> Floats:
+    out = values.astype(np.float32)
+    out *= scales
+    if minimums is not None:
+        out += minimums
+    return out
+
+
+STORED_TYPES = {
+    stored.name: stored
+    for stored in (
+        StoredType("F32", 1, 4, _f32),
+        StoredType("F16", 1, 2, _f16),
+        StoredType("BF16", 1, 2, _bf16),
+        StoredType("Q4_0", 32, 18, _q4_0),
+        StoredType("Q4_1", 32, 20, _q4_1),
+        StoredType("Q5_0", 32, 22, _q5_0),
+        StoredType("Q5_1", 32, 24, _q5_1),
+        StoredType("Q8_0", 32, 34, _q8_0),
+        StoredType("IQ4_NL", 32, 18, _iq4_nl),
+        StoredType("Q2_K", 256, 84, k_quants.q2_k),
+        StoredType("Q3_K", 256, 110, k_quants.q3_k),
+        StoredType("Q4_K", 256, 144, k_quants.q4_k),
+        StoredType("Q5_K", 256, 176, k_quants.q5_k),
+        StoredType("Q6_K", 256, 210, k_quants.q6_k),
+        StoredType("IQ4_XS", 256, 136, k_quants.iq4_xs),
+    )
 }
 
 
-def dequantise(raw: Bytes, type_name: str, shape: tuple[int, ...]) -> Floats:
-    """Decode the stored bytes of one tensor into a new float32 array of `shape`."""
-    return _DEQUANTISE[type_name](raw).reshape(shape)
+def read_elements(file: BufferedIOBase, offset: int, type_name: str, shape: tuple[int, ...]) -> Floats:
+    """Decode a tensor from its place in a file into a new float32 array of `shape`, whose rows fill whole blocks.
+
+    Beside the result, memory is needed for one chunk only.
+
+    Raises:
+        EOFError: the file ends before the tensor does.
+    """
+    stored = STORED_TYPES[type_name]
+    if type_name == "F32":
+        return _read_as_stored(file, offset, shape)
+    out = np.empty((math.prod(shape) // stored.block_elements, stored.block_elements), np.float32)
+    step = max(1, _CHUNK_ELEMENTS // stored.block_elements)
+    buffer = np.empty((min(step, len(out)), stored.block_bytes), np.uint8)
+    file.seek(offset)
+    # A scale that is not a number gives values that are not: told by the caller, not by numpy's warning.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(out), step):
+            chunk = buffer[: min(step, len(out) - start)]
+            if file.readinto(chunk.data) != chunk.nbytes:
+                raise EOFError
+            out[start : start + len(chunk)] = stored.decode(chunk)
+    return out.reshape(shape)
+
+
+def _read_as_stored(file: BufferedIOBase, offset: int, shape: tuple[int, ...]) -> Floats:
+    out = np.empty(shape, "<f4")
+    file.seek(offset)
+    if file.readinto(out.reshape(-1).view(np.uint8).data) != out.nbytes:
+        raise EOFError
+    return out.astype(np.float32, copy=False)

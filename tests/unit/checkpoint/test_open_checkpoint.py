@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 
 from tenuto.checkpoint import RopeConfig, open_checkpoint
-from tenuto.checkpoint.quant_types import dequantise
 from tenuto.errors import ModelFileError, UnsupportedModel
-from tiny_models import TinyLlama, stored_as, write_gguf, write_hf
+from tiny_models import TinyLlama, write_gguf, write_hf
 
 TINY = TinyLlama()
 
@@ -34,14 +32,6 @@ def test_both_formats_give_the_same_model(tmp_path: Path) -> None:
     fields = ("vocab_size", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "max_model_tokens")
     assert all(getattr(one.config, f) == getattr(other.config, f) == getattr(TINY, f) for f in fields)
     assert not one.config.tie_embeddings and not other.config.tie_embeddings
-
-
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0", "BF16", "F16", "F32"])
-def test_every_readable_type_against_the_reference(kind: str) -> None:
-    rows = np.random.default_rng(3).standard_normal((48, 96)).astype(np.float32)
-    data, exact = stored_as(rows, gguf.GGMLQuantizationType[kind])
-    raw = np.frombuffer(data.tobytes(), np.uint8)
-    np.testing.assert_array_equal(dequantise(raw, kind, rows.shape), exact)
 
 
 def test_qk_rows_are_put_in_order_per_head(tmp_path: Path) -> None:
@@ -82,7 +72,7 @@ def test_promised_head_that_is_absent(tmp_path: Path) -> None:
         ("sliding_window", {"sliding_window": 4096}),
         ("layer_types", {"layer_types": ["full_attention", "sliding_attention"]}),
         ("hidden_act", {"hidden_act": "gelu"}),
-        ("quantization_config", {"quantization_config": {"quant_method": "awq"}}),
+        ("quant_method = 'fp8'", {"quantization_config": {"quant_method": "fp8"}}),
         ("partial_rotary_factor", {"partial_rotary_factor": 0.5}),
         ("model_type", {"model_type": "qwen9"}),
     ],

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from tenuto.checkpoint.config import TokenizerFiles
 from tenuto.checkpoint.encoders.config import EncoderActivation, EncoderConfig
 from tenuto.checkpoint.encoders.layout import read_layout
 from tenuto.checkpoint.encoders.names import ENCODER_FAMILIES, EncoderFamily
-from tenuto.checkpoint.hf_checkpoint import stored_tensors
+from tenuto.checkpoint.hf_shards import stored_tensors
 from tenuto.checkpoint.json_file import read_json
-from tenuto.checkpoint.quant_types import dequantise
-from tenuto.checkpoint.safetensors_format import StoredTensor
+from tenuto.checkpoint.stored_model import StoredModel
 from tenuto.checkpoint.values import Values
+from tenuto.checkpoint.weight_file import StoredTensor
 from tenuto.errors import ModelFileError, UnsupportedModel
 
-_SAMPLE_BYTES = 256
 _ACTIVATIONS: dict[str, EncoderActivation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -34,12 +29,10 @@ def encoder_family(model_type: object) -> EncoderFamily | None:
     return next((family for family in ENCODER_FAMILIES if model_type in family.hf_model_types), None)
 
 
-class HFEncoderCheckpoint:
+class HFEncoderCheckpoint(StoredModel):
     """Opened and checked directory; see the `EncoderCheckpoint` protocol."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = path.resolve().name
         config = read_json(path / "config.json")
         family = encoder_family(config.get("model_type"))
         if family is None:
@@ -47,43 +40,16 @@ class HFEncoderCheckpoint:
             kind = config.get("model_type")
             raise UnsupportedModel(f"{path / 'config.json'}: model_type {kind!r:.80} is no encoder; known are {known}")
         headers, tensors = stored_tensors(path)
-        self._tensors = _by_neutral_name(path, family, tensors)
-        out = self._tensors.get("head.out.weight")
+        found = _by_neutral_name(path, family, tensors)
+        super().__init__(path, path.resolve().name, found)
+        out = found.get("head.out.weight")
         num_labels = None if out is None else out.shape[0] if out.shape else 0
         self.config = _read_config(path / "config.json", family, config, num_labels)
         self.layout = read_layout(path, config)
         self.tokenizer = TokenizerFiles(json_path=path / "tokenizer.json")
-        self.fingerprint = self._fingerprint(headers)
-
-    def tensor_names(self) -> list[str]:
-        return list(self._tensors)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensor(name).shape
-
-    def read(self, name: str) -> npt.NDArray[np.float32]:
-        tensor = self._tensor(name)
-        raw = np.fromfile(tensor.path, np.uint8, tensor.num_bytes, offset=tensor.offset)
-        if raw.size != tensor.num_bytes:
-            raise ModelFileError(f"{tensor.path}: tensor {tensor.name} could not be read whole; the file changed")
-        return dequantise(raw, tensor.type_name, tensor.shape)
-
-    def _tensor(self, name: str) -> StoredTensor:
-        if name not in self._tensors:
-            raise ModelFileError(f"{self.path}: no tensor for {name}")
-        return self._tensors[name]
-
-    def _fingerprint(self, headers: list[bytes]) -> str:
-        digest = hashlib.sha256()
-        for header in headers:
-            digest.update(header)
-        for name in ("config.json", "tokenizer.json"):
-            read_json(self.path / name)  # a directory or a pipe of that name is refused
-            digest.update((self.path / name).read_bytes())
-        for tensor in self._tensors.values():
-            count = min(tensor.num_bytes, _SAMPLE_BYTES)
-            digest.update(np.fromfile(tensor.path, np.uint8, count, offset=tensor.offset).tobytes())
-        return digest.hexdigest()
+        read_json(path / "tokenizer.json")  # a directory or a pipe of that name is refused
+        texts = ((path / name).read_bytes() for name in ("config.json", "tokenizer.json"))
+        self.fingerprint = self.fingerprint_with([*headers, *texts])
 
 
 def _by_neutral_name(path: Path, family: EncoderFamily, tensors: list[StoredTensor]) -> dict[str, StoredTensor]:

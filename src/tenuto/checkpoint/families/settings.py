@@ -17,7 +17,6 @@ def refuse_hf_extras(values: Values) -> None:
     values.only("final_logit_softcapping")
     values.only("partial_rotary_factor", 1)
     values.only("is_causal", True)
-    values.only("quantization_config")
     values.only("use_bidirectional_attention", False)
 
 
