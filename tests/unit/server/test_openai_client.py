@@ -57,6 +57,29 @@ def test_plain(client: openai.OpenAI):
     assert answer._request_id is not None and answer._request_id.startswith("req-")
 
 
+def test_choices_and_log_probabilities(client: openai.OpenAI):
+    fields = {"model": "default", "messages": [ASK], "n": 2, "logprobs": True, "top_logprobs": 1}
+    fields |= {"presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"50256": -100}}
+    answer = client.chat.completions.create(**fields, extra_body={"min_p": 0.1, "repetition_penalty": 1.1})
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    for choice in answer.choices:
+        assert choice.logprobs is not None and choice.logprobs.content is not None
+        assert "".join(one.token for one in choice.logprobs.content) == choice.message.content
+        assert choice.logprobs.content[0].top_logprobs[0].bytes
+    texts = {0: "", 1: ""}
+    with client.chat.completions.stream(**fields) as stream:
+        for event in stream:
+            if event.type == "chunk":
+                for choice in event.chunk.choices:
+                    texts[choice.index] += choice.delta.content or ""
+        final = stream.get_final_completion()
+    assert [texts[choice.index] for choice in final.choices] == [choice.message.content for choice in answer.choices]
+    assert final.choices[1].logprobs == answer.choices[1].logprobs
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{**fields, "n": 99})
+    assert caught.value.param == "n"
+
+
 def test_streamed(client: openai.OpenAI):
     chunks = list(
         client.chat.completions.create(
