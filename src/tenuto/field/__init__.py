@@ -1,0 +1,1 @@
+"""What gets people onto their hardware: whether a model will run here."""
