@@ -16,6 +16,7 @@ from tenuto.cli.main import app as cli
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.ids import IdSource
+from tenuto.protocol.engine import SamplingParams
 from tenuto.server import create_app
 from tenuto.testing.scripted_model import ScriptedModel
 
@@ -47,6 +48,11 @@ def test_every_event_and_field_is_documented(event: type[msgspec.Struct]) -> Non
     assert len(section) == 2, f"{event.__name__} is not in docs/events.md"
     for field in event.__struct_fields__:
         assert f"`{field}`" in section[1], f"{event.__name__}.{field}"
+
+
+@pytest.mark.parametrize("field", [*SamplingParams.__struct_fields__, "logprobs", "n"])
+def test_every_sampling_parameter_is_documented(field: str) -> None:
+    assert re.search(rf"^\| `{field}` \|", _doc("sampling.md"), re.M)
 
 
 def test_every_command_and_option_is_documented() -> None:
