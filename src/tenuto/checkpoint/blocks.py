@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,3 +37,10 @@ def bit_fields(packed: Bytes, bits: int) -> Bytes:
         if index < num_fields - 1:
             field &= (1 << bits) - 1
     return out
+
+
+def scaled(out: Floats, values: npt.NDArray[Any], scales: Floats) -> None:
+    """Whole numbers [n, groups, k] times [n, groups], or [n, k] times [n, 1], into `out`: [n, elements]."""
+    grouped = out.reshape(values.shape)
+    grouped[:] = values
+    grouped *= scales if values.ndim == 2 else scales[:, :, None]

@@ -14,9 +14,9 @@ from io import BufferedIOBase
 import numpy as np
 
 from tenuto.checkpoint import k_quants
-from tenuto.checkpoint.blocks import IQ4_VALUES, Bytes, Floats, halves, scale
+from tenuto.checkpoint.blocks import IQ4_VALUES, Bytes, Floats, halves, scale, scaled
 
-_CHUNK_ELEMENTS = 1 << 18  # decoded at once: what a decoder needs beside the result stays in the cache
+_CHUNK_ELEMENTS = 1 << 17  # decoded at once: what a decoder needs beside the result stays in the cache
 
 
 @dataclass(frozen=True)
@@ -26,62 +26,55 @@ class StoredType:
     name: str
     block_elements: int
     block_bytes: int
-    decode: Callable[[Bytes], Floats]  # [n, block_bytes] -> [n, block_elements]
+    decode: Callable[[Bytes, Floats], None]  # [n, block_bytes], and where to write them: [n, block_elements]
 
     def num_bytes(self, shape: tuple[int, ...]) -> int:
         """Of a tensor whose rows fill whole blocks."""
         return math.prod(shape) // self.block_elements * self.block_bytes
 
 
-def _f32(blocks: Bytes) -> Floats:
-    return blocks.view("<f4").astype(np.float32)
+def _f32(blocks: Bytes, out: Floats) -> None:
+    out[:] = blocks.view("<f4")
 
 
-def _f16(blocks: Bytes) -> Floats:
-    return blocks.view("<f2").astype(np.float32)
+def _f16(blocks: Bytes, out: Floats) -> None:
+    out[:] = blocks.view("<f2")
 
 
-def _bf16(blocks: Bytes) -> Floats:
-    return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
+def _bf16(blocks: Bytes, out: Floats) -> None:
+    np.left_shift(blocks.view("<u2"), 16, out=out.view(np.uint32), dtype=np.uint32)
 
 
-def _q4_0(blocks: Bytes) -> Floats:
-    return _scaled(halves(blocks[:, 2:]).view(np.int8) - np.int8(8), scale(blocks, 0))
+def _q4_0(blocks: Bytes, out: Floats) -> None:
+    scaled(out, halves(blocks[:, 2:]).view(np.int8) - np.int8(8), scale(blocks, 0))
 
 
-def _q4_1(blocks: Bytes) -> Floats:
-    return _scaled(halves(blocks[:, 4:]), scale(blocks, 0), scale(blocks, 2))
+def _q4_1(blocks: Bytes, out: Floats) -> None:
+    scaled(out, halves(blocks[:, 4:]), scale(blocks, 0))
+    out += scale(blocks, 2)
 
 
-def _q5_0(blocks: Bytes) -> Floats:
+def _q5_0(blocks: Bytes, out: Floats) -> None:
     values = halves(blocks[:, 6:]) | _fifth_bits(blocks[:, 2:6])
-    return _scaled(values.view(np.int8) - np.int8(16), scale(blocks, 0))
+    scaled(out, values.view(np.int8) - np.int8(16), scale(blocks, 0))
 
 
-def _q5_1(blocks: Bytes) -> Floats:
-    values = halves(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8])
-    return _scaled(values, scale(blocks, 0), scale(blocks, 2))
+def _q5_1(blocks: Bytes, out: Floats) -> None:
+    scaled(out, halves(blocks[:, 8:]) | _fifth_bits(blocks[:, 4:8]), scale(blocks, 0))
+    out += scale(blocks, 2)
 
 
-def _q8_0(blocks: Bytes) -> Floats:
-    return _scaled(blocks[:, 2:].view(np.int8), scale(blocks, 0))
+def _q8_0(blocks: Bytes, out: Floats) -> None:
+    scaled(out, blocks[:, 2:].view(np.int8), scale(blocks, 0))
 
 
-def _iq4_nl(blocks: Bytes) -> Floats:
-    return _scaled(IQ4_VALUES[halves(blocks[:, 2:])], scale(blocks, 0))
+def _iq4_nl(blocks: Bytes, out: Floats) -> None:
+    scaled(out, IQ4_VALUES[halves(blocks[:, 2:])], scale(blocks, 0))
 
 
 def _fifth_bits(packed: Bytes) -> Bytes:
     """[n, 4] -> [n, 32]: bit j of the four bytes, taken as one number, belongs to element j."""
     return np.unpackbits(packed, axis=1, bitorder="little") << np.uint8(4)
-
-
-def _scaled(values: np.ndarray, scales: Floats, minimums: Floats | None = None) -> Floats:
-    out = values.astype(np.float32)
-    out *= scales
-    if minimums is not None:
-        out += minimums
-    return out
 
 
 STORED_TYPES = {
@@ -113,27 +106,23 @@ def read_elements(file: BufferedIOBase, offset: int, type_name: str, shape: tupl
 
     Raises:
         EOFError: the file ends before the tensor does.
+        FloatingPointError: an element is infinite or no number.
     """
     stored = STORED_TYPES[type_name]
-    if type_name == "F32":
-        return _read_as_stored(file, offset, shape)
     out = np.empty((math.prod(shape) // stored.block_elements, stored.block_elements), np.float32)
     step = max(1, _CHUNK_ELEMENTS // stored.block_elements)
     buffer = np.empty((min(step, len(out)), stored.block_bytes), np.uint8)
     file.seek(offset)
-    # A scale that is not a number gives values that are not: told by the caller, not by numpy's warning.
+    total = np.float32(0)
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, len(out), step):
-            chunk = buffer[: min(step, len(out) - start)]
-            if file.readinto(chunk.data) != chunk.nbytes:
+            chunk, blocks = out[start : start + step], buffer[: len(out) - start]
+            if file.readinto(blocks.data) != blocks.nbytes:
                 raise EOFError
-            out[start : start + len(chunk)] = stored.decode(chunk)
+            stored.decode(blocks, chunk)
+            total += (
+                chunk.sum()
+            )  # tells of any element that is not finite, at a fraction of the cost of looking at each
+    if not np.isfinite(total) and not np.isfinite(out).all():
+        raise FloatingPointError
     return out.reshape(shape)
-
-
-def _read_as_stored(file: BufferedIOBase, offset: int, shape: tuple[int, ...]) -> Floats:
-    out = np.empty(shape, "<f4")
-    file.seek(offset)
-    if file.readinto(out.reshape(-1).view(np.uint8).data) != out.nbytes:
-        raise EOFError
-    return out.astype(np.float32, copy=False)

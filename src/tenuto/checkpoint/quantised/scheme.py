@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import numpy as np
+
 from tenuto.checkpoint.blocks import Floats
 from tenuto.checkpoint.weight_file import WHOLE_TYPES, StoredTensor, TensorSource
 from tenuto.errors import ModelFileError
@@ -55,7 +57,12 @@ class QuantisedMatrix:
         return sum(tensor.num_bytes for tensor in self.stored)
 
     def read(self) -> Floats:
-        return self.stored[0].finite(self.compute())
+        values = self.compute()
+        with np.errstate(invalid="ignore", over="ignore"):
+            suspect = not np.isfinite(values.sum())
+        if suspect and not np.isfinite(values).all():
+            raise self.stored[0].not_finite()
+        return values
 
     def sample(self) -> bytes:
         return b"".join(tensor.sample() for tensor in self.stored)
