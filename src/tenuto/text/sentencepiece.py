@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, models, normalizers
+from tokenizers import AddedToken, models
 
 from tenuto.checkpoint import SentencePieceFile
 from tenuto.checkpoint.sentencepiece_format import (
@@ -23,6 +23,8 @@ from tenuto.checkpoint.sentencepiece_format import (
     SentencePieceModel,
 )
 from tenuto.errors import ModelFileError
+from tenuto.text.charsmap import CharsMap
+from tenuto.text.control_strings import ControlStrings
 from tenuto.text.cuts import BetweenStrangers
 from tenuto.text.json_parts import byte_of
 from tenuto.text.library_tokenizer import LibraryTokenizer, library_errors
@@ -67,7 +69,7 @@ def from_sentencepiece(
             _bpe(model, tokens, types, spelling) if model.kind == "bpe" else _unigram(model, tokens, types, spelling)
         )
         built.add_tokens([AddedToken(t, normalized=False) for t in spelling])
-        prepare = _Normalizer(model)
+        prepare = _Normalizer(model, spelling, where)
 
     ids = range(max(tokens) + 1)
 
@@ -162,15 +164,17 @@ def _unigram(
 
 
 class _Normalizer:
-    """What SentencePiece does to a text before it looks for tokens."""
+    """What SentencePiece does to a text before it looks for tokens. User-defined ones are left as they are."""
 
-    def __init__(self, model: SentencePieceModel) -> None:
-        self._charsmap = normalizers.Precompiled(model.charsmap) if model.charsmap else None
+    def __init__(self, model: SentencePieceModel, spelling: Collection[str], where: str) -> None:
+        self._charsmap = CharsMap(model.charsmap, where) if model.charsmap else None
+        self._spelling = ControlStrings(spelling)
         self._strips = model.remove_extra_whitespaces
 
     def __call__(self, text: str, prefixed: bool) -> str:
         if self._charsmap is not None:
-            text = self._charsmap.normalize_str(text)
+            split = self._spelling.split(text)
+            text = "".join(part for between, token in split for part in (self._charsmap(between), token or ""))
         if self._strips:
             text = _MANY_SPACES.sub(" ", text.strip(" "))
         text = text.replace(" ", SPACE)
