@@ -112,15 +112,17 @@ class Encoder:
         return x.float(), starts
 
     @torch.inference_mode()
-    def pooled(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]], pooling: PoolingName) -> Floats:
-        """One vector a text: float32 [S, hidden]."""
-        return pool(*self.hidden_states(ids, types), pooling).numpy()
+    def pooled(
+        self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]], poolings: Sequence[PoolingName]
+    ) -> Floats:
+        """One vector a text, each pooled in its own way: float32 [S, hidden]."""
+        return pool(*self.hidden_states(ids, types), poolings).numpy()
 
     @torch.inference_mode()
     def scores(self, ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]]) -> Floats:
         """The classifier's raw outputs: float32 [S, labels]."""
         assert self.head is not None, "this encoder has no classifier"
-        first = pool(*self.hidden_states(ids, types), "first")
+        first = pool(*self.hidden_states(ids, types), ["first"] * len(ids))
         return self.head(first.to(self.embedding.words.dtype)).float().numpy()
 
 

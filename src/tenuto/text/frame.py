@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from tenuto.checkpoint import TokenizerFiles
 from tenuto.checkpoint.json_file import read_json
 from tenuto.errors import ModelFileError, UnsupportedModel
 from tenuto.ids import TokenId
+from tenuto.text.tokenizer import Tokenizer
 
 Place: TypeAlias = Literal["A", "B"]
 
@@ -75,6 +77,14 @@ class Frame:
     @property
     def _both(self) -> tuple[tuple[Piece, ...], tuple[Piece, ...] | None]:
         return self.single, self.pair
+
+
+def frame_of(files: TokenizerFiles, tokenizer: Tokenizer) -> Frame:
+    """The frame that a model's tokenizer files ask for. Raises as `read_frame`."""
+    frame = Frame() if files.json_path is None else read_frame(files.json_path, tokenizer.vocab_size)
+    if not frame.num_special() and tokenizer.add_bos and tokenizer.bos_id is not None:
+        return Frame((Piece((tokenizer.bos_id,), 0), Piece("A", 0)))
+    return frame
 
 
 def read_frame(path: Path, vocab_size: int) -> Frame:

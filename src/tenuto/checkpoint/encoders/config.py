@@ -81,7 +81,7 @@ class EmbeddingLayout:
     """How a model's makers want its hidden states turned into vectors, and its scores read."""
 
     pooling: PoolingName | None = None  # None: the files do not say
-    normalise: bool = False  # vectors are brought to length 1
+    normalise: bool | None = None  # vectors are brought to length 1; None: the files do not say
     max_model_tokens: int | None = None  # shorter than the model could, by the makers' advice
     lowercase: bool = False  # before the tokenizer, which may do so besides
     prompts: tuple[tuple[str, str], ...] = ()  # (name, text): written before an input, e.g. of a query

@@ -40,7 +40,10 @@ def read_layout(path: Path, config: Mapping[str, Any]) -> EmbeddingLayout:
     """
     layout = replace(_prompts(path), sigmoid=_has_sigmoid(path, config))
     layout = replace(layout, **_sentence_settings(path))
-    for kind, folder in _modules(path):
+    modules = _modules(path)
+    if modules:
+        layout = replace(layout, normalise=False)
+    for kind, folder in modules:
         match kind:
             case "Transformer":
                 pass
