@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pydantic
-from pydantic import Field
+from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tenuto.errors import ConfigError
@@ -21,12 +21,40 @@ class Config(BaseSettings):
     """Frozen once read. Sizes are in tokens unless the name ends in another unit."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TENUTO_", env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+        env_prefix="TENUTO_",
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
     )
 
     model: str = Field(
-        EMBEDDED_MODEL, description="a GGUF file, a Hugging Face directory, or `embedded`: the one that comes along"
+        EMBEDDED_MODEL,
+        description="a GGUF file or a folder with one, a Hugging Face directory, an id on a hub such as hf:org/name, "
+        "or `embedded`: the one that comes along",
     )
+    model_cache: Path | None = Field(
+        None,
+        validation_alias=AliasChoices("TENUTO_MODEL_CACHE", "TENUTO_CACHE"),
+        description="folder for models from hubs; unset: the user's cache folder",
+    )
+    offline: bool = Field(
+        False,
+        validation_alias=AliasChoices("TENUTO_OFFLINE", "HF_HUB_OFFLINE"),
+        description="ask no hub: models by id come from the cache only",
+    )
+    hf_endpoint: str = Field(
+        "https://huggingface.co",
+        validation_alias=AliasChoices("TENUTO_HF_ENDPOINT", "HF_ENDPOINT"),
+        description="Hugging Face, or a mirror of it",
+    )
+    hf_token: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("TENUTO_HF_TOKEN", "HF_TOKEN"),
+        description="for restricted models on Hugging Face; sent to it and shown nowhere",
+    )
+    ms_endpoint: str = Field("https://www.modelscope.cn", description="ModelScope")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="number format of weights, activations and KV")
     num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
 
@@ -60,5 +88,15 @@ class Config(BaseSettings):
             return cls(**given)  # type: ignore[arg-type]
         except pydantic.ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"setting {name} (TENUTO_{name.upper()}): {first['msg']}") from error
+            variable = ".".join(str(part) for part in first["loc"])
+            name = _FIELD_OF.get(variable, variable)
+            variable = variable if variable in _FIELD_OF else f"TENUTO_{name.upper()}"
+            raise ConfigError(f"setting {name} ({variable}): {first['msg']}") from error
+
+
+_FIELD_OF = {  # variable -> field, where the name of the variable does not follow from the field's
+    str(alias): name
+    for name, field in Config.model_fields.items()
+    if isinstance(field.validation_alias, AliasChoices)
+    for alias in field.validation_alias.choices
+}

@@ -1,21 +1,26 @@
-"""The one composition root: settings in, a running model out. Only this file sees both sides of the engine."""
+"""The composition root: settings in, a running model out. Only here both sides of the engine are seen.
+
+Embedding and reranking are put together in `wiring_embedding`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
 from tenuto.chat import ChatLimits, LocalModelClient, TextTools
-from tenuto.checkpoint import find_model, open_checkpoint
+from tenuto.checkpoint import TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
 from tenuto.device import ReferenceDevice
 from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
 from tenuto.errors import ConfigError
+from tenuto.hub import locate
 from tenuto.ids import IdSource
 from tenuto.model import Decoder, load_model
 from tenuto.protocol.engine import EngineInfo
@@ -23,6 +28,7 @@ from tenuto.text.grammar import LLGuidanceCompiler
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_format import HermesFormat
+from tenuto.wiring_hub import model_store
 
 _PREPARE_THREADS = 4  # a heavy request leaves room for the others
 
@@ -35,6 +41,8 @@ class LoadedModel:
     fingerprint: str
     decoder: Decoder
     text: TextTools
+    path: Path
+    tokenizer_files: TokenizerFiles
 
 
 @dataclass(frozen=True)
@@ -46,12 +54,20 @@ class RunningModel:
 
 
 def load(config: Config, clock: Clock) -> LoadedModel:
-    """Read a model's files. Takes seconds. Raises ModelFileError, UnsupportedModel."""
+    """Read a model's files, after fetching them if the model is given by an id on a hub.
+
+    Takes seconds, a fetch as long as it must; `locate` beforehand to show its progress.
+
+    Raises:
+        ModelFileError, UnsupportedModel, HubError: see `open_checkpoint` and `ModelStore.fetch`.
+    """
     import torch
 
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    checkpoint = open_checkpoint(find_model(config.model))
+    with model_store(config) as store:
+        path = locate(config.model, store)
+    checkpoint = open_checkpoint(path)
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
     template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
     return LoadedModel(
@@ -59,6 +75,8 @@ def load(config: Config, clock: Clock) -> LoadedModel:
         fingerprint=checkpoint.fingerprint,
         decoder=load_model(checkpoint, ReferenceDevice(config.precision)),
         text=TextTools(tokenizer, template, HermesFormat()),
+        path=path,
+        tokenizer_files=checkpoint.tokenizer,
     )
 
 
@@ -97,6 +115,7 @@ def _engine_info(loaded: LoadedModel, sizes: EngineConfig) -> EngineInfo:
         device=device.name,
         precision=device.precision,
         row_invariant=device.row_invariant,
+        hidden_size=loaded.decoder.config.hidden_size,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 from tenuto.config import EMBEDDED_MODEL
 from tenuto.errors import ModelFileError
 
 _MAX_NAMED = 10
+_LATER_PART = re.compile(r"-(?!00001)[0-9]{5}-of-[0-9]{5}\.gguf$", re.IGNORECASE)
 
 
 def find_model(name: str) -> Path:
@@ -43,6 +45,7 @@ def find_local(name: str) -> Path | None:
 def _in_folder(folder: Path) -> Path:
     """The one GGUF file of a folder (projectors of pictures aside); the folder itself if there is none."""
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".gguf" and "mmproj" not in p.name.lower())
+    files = [p for p in files if not _LATER_PART.search(p.name)]
     if len(files) > 1:
         names = ", ".join(p.name for p in files[:_MAX_NAMED]) + (", ..." if len(files) > _MAX_NAMED else "")
         raise ModelFileError(f"{folder} holds {len(files)} models; give the path of one of them: {names}")

@@ -74,8 +74,8 @@ class ModelCache:
         return self._commit_folder(listing.hub, listing.repo, listing.commit) / "parts" / f"{name}.part"
 
     def path_of(self, listing: Listing, files: tuple[RepoFile, ...]) -> Path:
-        """What to open: the one GGUF file, or the folder."""
-        if len(files) == 1 and files[0].path.lower().endswith(".gguf"):
+        """What to open: the GGUF file, the first if it has parts, or the folder."""
+        if files[0].path.lower().endswith(".gguf"):
             return self.target(listing, files[0])
         return self.model_folder(listing)
 
@@ -169,13 +169,14 @@ class ModelCache:
         """
         folder = self._repo_folder(reference.hub, reference.repo)
         if reference.file or reference.tag:
-            path = self.find(reference)
-            if path is None:
+            listing = self._listing(reference)
+            if listing is None or self.find(reference) is None:
                 raise HubError(self.lacks(reference))
-            size = path.stat().st_size
-            self._ref(reference).unlink(missing_ok=True)
-            path.unlink()
-            return size
+            files = needed_files(reference, listing, lambda f: self._read_index(listing, f))
+            self._ref(reference).unlink()
+            for file in files:
+                self.target(listing, file).unlink()
+            return sum(f.size for f in files)
         if not folder.is_dir():
             raise HubError(self.lacks(reference))
         size = _size_of(folder)
@@ -188,7 +189,8 @@ class ModelCache:
             return CachedModel(
                 str(reference), str(self._repo_folder(reference.hub, reference.repo)), "", 0, whole=False
             )
-        return CachedModel(str(reference), str(path), listing.commit, _size_of(path), whole=True)
+        files = needed_files(reference, listing, lambda f: self._read_index(listing, f))
+        return CachedModel(str(reference), str(path), listing.commit, sum(f.size for f in files), whole=True)
 
     def _repo_folder(self, hub: str, repo: str) -> Path:
         org, _, name = repo.partition("/")
@@ -230,7 +232,7 @@ def _is_whole(path: Path, file: RepoFile) -> bool:
 
 
 def _size_of(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+    return sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
 
 
 def _write_whole(path: Path, content: bytes) -> None:

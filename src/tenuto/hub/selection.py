@@ -34,7 +34,7 @@ _SIDE_FILES = (
     "1_Pooling/config.json",
 )
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_SPLIT = re.compile(r"-[0-9]{5}-of-[0-9]{5}(?=\.gguf$)", re.IGNORECASE)
 _MAX_SHARDS = 1000
 
 ReadIndex = Callable[[RepoFile], bytes]
@@ -48,20 +48,19 @@ def needed_files(reference: ModelReference, listing: Listing, read_index: ReadIn
 
     Raises:
         HubError: no such file, several to choose from, or names that lead outside; says what there is.
-        UnsupportedModel: only pickled weights, or a GGUF file in parts.
+        UnsupportedModel: only pickled weights.
     """
     if reference.file or reference.tag:
-        return (_chosen_gguf(reference, listing),)
+        return _chosen_gguf(reference, listing)
     if listing.find(_CONFIG) and (listing.find(_SINGLE) or listing.find(INDEX)):
         small = [f for name in (_CONFIG, *_SIDE_FILES) if (f := listing.find(name))]
         return (*small, *_weights(reference, listing, read_index))
-    ggufs = _ggufs(listing)
-    if len(ggufs) == 1:
-        return (_whole(reference, ggufs[0]),)
-    if ggufs:
-        raise HubError(
-            f"{reference} holds several models; choose one, e.g. {_example(reference, ggufs)}: {_named(ggufs)}"
-        )
+    models = _ggufs(listing)
+    if len(models) == 1:
+        return models[0]
+    if models:
+        example = f"{reference.hub}:{reference.repo}/{models[0][0].path}"
+        raise HubError(f"{reference} holds several models; choose one, e.g. `{example}`: {_named(models)}")
     if any(f.path.endswith(_PICKLES) for f in listing.files):
         raise UnsupportedModel(
             f"{reference} holds only pickled weights, which can run code and are never fetched; "
@@ -93,37 +92,28 @@ def _weights(reference: ModelReference, listing: Listing, read_index: ReadIndex)
     return [index, *found]
 
 
-def _ggufs(listing: Listing) -> list[RepoFile]:
-    """Models only: a projector of pictures is no model of its own."""
-    found = [f for f in listing.files if f.path.lower().endswith(".gguf") and "mmproj" not in f.path.lower()]
-    return [f for f in found if checked_path(listing.repo, f.path)]
+def _ggufs(listing: Listing) -> list[tuple[RepoFile, ...]]:
+    """Models, each with all its parts in order; a projector of pictures is no model of its own."""
+    found: dict[str, list[RepoFile]] = {}
+    for file in listing.files:
+        if file.path.lower().endswith(".gguf") and "mmproj" not in file.path.lower():
+            found.setdefault(_SPLIT.sub("", checked_path(listing.repo, file.path)), []).append(file)
+    return [tuple(sorted(parts, key=lambda f: f.path)) for parts in found.values()]
 
 
-def _chosen_gguf(reference: ModelReference, listing: Listing) -> RepoFile:
-    ggufs = _ggufs(listing)
+def _chosen_gguf(reference: ModelReference, listing: Listing) -> tuple[RepoFile, ...]:
+    models = _ggufs(listing)
     if reference.file:
-        chosen = [f for f in ggufs if f.path == reference.file]
+        chosen = [parts for parts in models if any(f.path == reference.file for f in parts)]
     else:
         tag = re.compile(rf"(?<![a-z0-9]){re.escape(str(reference.tag).lower())}(?![a-z0-9_])")
-        chosen = [f for f in ggufs if tag.search(f.path.rpartition("/")[2].lower())]
+        chosen = [parts for parts in models if tag.search(parts[0].path.rpartition("/")[2].lower())]
     if len(chosen) == 1:
-        return _whole(reference, chosen[0])
-    if chosen and all(_SPLIT.search(f.path) for f in chosen):
-        return _whole(reference, chosen[0])  # raises: it is one of many
+        return chosen[0]
     what = "holds several such files" if chosen else "holds no such file"
-    raise HubError(f"{reference} {what}; GGUF files there: {_named(chosen or ggufs)}")
+    raise HubError(f"{reference} {what}; GGUF files there: {_named(chosen or models)}")
 
 
-def _whole(reference: ModelReference, file: RepoFile) -> RepoFile:
-    if _SPLIT.search(file.path):
-        raise UnsupportedModel(f"{reference}: {file.path} is one part of a split GGUF file; only whole files are read")
-    return file
-
-
-def _named(files: list[RepoFile]) -> str:
-    shown = [f"{f.path} ({f.size / 1e9:.2f} GB)" for f in files[:20]]
-    return ", ".join(shown) + (f" and {len(files) - 20} more" if len(files) > 20 else "") or "none"
-
-
-def _example(reference: ModelReference, ggufs: list[RepoFile]) -> str:
-    return f"`{reference.hub}:{reference.repo}/{ggufs[0].path}`"
+def _named(models: list[tuple[RepoFile, ...]]) -> str:
+    shown = [f"{parts[0].path} ({sum(f.size for f in parts) / 1e9:.2f} GB)" for parts in models[:20]]
+    return ", ".join(shown) + (f" and {len(models) - 20} more" if len(models) > 20 else "") or "none"

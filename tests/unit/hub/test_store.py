@@ -85,12 +85,23 @@ def test_one_gguf_of_several_is_chosen_by_file_or_tag(hub: FakeHub, tmp_path: Pa
         assert {m.id for m in store.cache.models()} == {"hf:org/name:q4_k_m", "hf:org/name/q8/m-Q8_0.gguf"}
 
 
+def test_a_gguf_model_in_parts_is_fetched_whole(hub: FakeHub, tmp_path: Path) -> None:
+    files = {f"q8/m-q8-0000{i}-of-00002.gguf": bytes([i]) for i in (2, 1)}
+    hub.repos["org/name"] = FakeRepo({**files, "m-q4.gguf": b"4"})
+    with a_store(tmp_path, hub) as store:
+        for name in ("org/name:q8", "org/name/q8/m-q8-00002-of-00002.gguf"):
+            path = store.fetch(ref(name))
+            assert path.name == "m-q8-00001-of-00002.gguf"
+            assert {p.name for p in path.parent.iterdir()} == {n.split("/")[1] for n in files}
+        assert store.cache.remove(ref("org/name:q8")) == 2
+        assert store.cache.find(ref("org/name/q8/m-q8-00001-of-00002.gguf")) is None
+
+
 @pytest.mark.parametrize(
     ("files", "error", "said"),
     [
         ({"config.json": b"{}", "pytorch_model.bin": b"x"}, UnsupportedModel, "pickled"),
         ({"README.md": b"x"}, HubError, "holds no model"),
-        ({"m-00001-of-00002.gguf": b"x"}, UnsupportedModel, "split GGUF"),
         ({"config.json": b"{}", "model.safetensors.index.json": b"[]"}, HubError, "not an index"),
         ({"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {}}'}, HubError, "0 shards"),
         ({"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {"a": "x.bin"}}'}, HubError, "x.bin"),
