@@ -64,7 +64,8 @@ def test_a_block_freed_in_flight_is_not_kept_apart(monkeypatch: pytest.MonkeyPat
 def test_copy_on_write_is_skipped(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
     monkeypatch.setattr(BlockPool, "is_writable", lambda self, block: True)
     found = str(violation())
-    assert invariants or WRONG_OUTPUT in found
+    # Forks that go on in one step are seen to write one block; later ones read what the other wrote.
+    assert invariants or WRONG_OUTPUT in found or "two slices write the same block" in found
 
 
 def test_a_held_block_is_evicted(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:

@@ -90,7 +90,7 @@ class SessionActor:
         session = self._rng.choice(list(self._sessions))
         tokens = self._sessions[session]
         match self._rng.choices(
-            ("turn", "append", "truncate", "suspend", "fork", "open", "close"), (50, 12, 10, 8, 8, 6, 6)
+            ("turn", "append", "truncate", "suspend", "fork", "choices", "open", "close"), (50, 12, 10, 8, 8, 8, 6, 6)
         )[0]:
             case "turn":
                 await self._generate(session, self._new_ids(tokens), self._draw_params(tokens))
@@ -102,6 +102,8 @@ class SessionActor:
                 await self._suspend(session)
             case "fork":
                 await self._open(session)
+            case "choices":
+                await self._choose(session)
             case "open":
                 await self._open(None)
             case _:
@@ -124,6 +126,23 @@ class SessionActor:
         self._sessions[session] = list(self._sessions[parent]) if parent is not None else []
         self._hints[session] = hints
         self._check_tokens(session)
+
+    async def _choose(self, session: SessionId) -> None:
+        """Go on from one prompt in several ways at once, as chat does for `n` choices; then forget them (B31)."""
+        client, tokens = self._stage.client, self._sessions[session]
+        if not tokens:
+            return
+        params, ids = self._draw_params(tokens), self._ids(self._rng.choice((0, 1, 3)))
+        forks = [SessionId(f"{session}.choice{index}") for index in range(self._rng.choice((2, 2, 3)))]
+        for fork in forks:
+            await client.open(fork, parent=session, hints=self._hints[session])
+            self._sessions[fork] = list(tokens)
+        await asyncio.gather(*(self._generate(fork, ids, params) for fork in forks))
+        self._check_tokens(session)
+        for fork in forks:
+            if fork in self._sessions:  # not closed in the middle
+                await self._close(fork)
+        self._stage.history.count("choices")
 
     async def _close(self, session: SessionId) -> None:
         await self._stage.client.close(session)
