@@ -80,11 +80,14 @@ class InvalidRequest(RequestError):
 class ContextLengthError(RequestError):
     """The tokens asked for exceed the model's context."""
 
-    def __init__(self, num_tokens: int, max_tokens: int, what: str = "the request") -> None:
-        super().__init__(
-            f"{what} needs {num_tokens} tokens, but the context holds {max_tokens}; "
-            "shorten the messages or lower max_tokens"
-        )
+    def __init__(
+        self,
+        num_tokens: int,
+        max_tokens: int,
+        what: str = "the request",
+        fix: str = "shorten the messages or lower max_tokens",
+    ) -> None:
+        super().__init__(f"{what} needs {num_tokens} tokens, but the context holds {max_tokens}; {fix}")
         self.num_tokens = num_tokens
         self.max_tokens = max_tokens
 

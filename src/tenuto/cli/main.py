@@ -11,7 +11,9 @@ import typer
 import tenuto
 from tenuto.cli.chat import chat
 from tenuto.cli.demo import demo
+from tenuto.cli.embed import embed
 from tenuto.cli.models import models
+from tenuto.cli.rerank import rerank
 from tenuto.cli.run import run
 from tenuto.cli.serve import serve
 from tenuto.errors import TenutoError
@@ -23,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, demo, serve, models):
+for command in (run, chat, demo, serve, models, embed, rerank):
     app.command()(command)
 
 

@@ -11,6 +11,8 @@ from tenuto.protocol.embedding import EmbedRequest
 from tenuto.text.frame import Frame, FramedText
 from tenuto.text.tokenizer import Tokenizer
 
+_FIX = "shorten the text, or ask for it to be cut (`truncate`)"
+
 
 @dataclass(frozen=True)
 class TextRules:
@@ -54,7 +56,7 @@ def read_inputs(request: EmbedRequest, rules: TextRules) -> ReadTexts:
         if len(ids) > room:
             if not request.truncate:
                 extra = rules.max_model_tokens - room
-                raise ContextLengthError(len(ids) + extra, rules.max_model_tokens, f"input {index}")
+                raise ContextLengthError(len(ids) + extra, rules.max_model_tokens, f"input {index}", _FIX)
             del ids[room:]
             num_truncated += 1
         text = rules.frame.around(ids) if isinstance(given, str) else FramedText(tuple(ids), (0,) * len(ids))
@@ -74,7 +76,8 @@ def read_pairs(query: str, documents: Sequence[str], rules: TextRules, *, trunca
     asked = encode(query, rules)
     room = rules.max_model_tokens - rules.frame.num_special(pair=True) - len(asked)
     if room < 1:
-        raise ContextLengthError(rules.max_model_tokens - room + 1, rules.max_model_tokens, "the query with a document")
+        total = rules.max_model_tokens - room + 1
+        raise ContextLengthError(total, rules.max_model_tokens, "the query with a document", "shorten the query")
     texts: list[FramedText] = []
     num_truncated = 0
     for index, document in enumerate(documents):
@@ -82,7 +85,7 @@ def read_pairs(query: str, documents: Sequence[str], rules: TextRules, *, trunca
         if len(ids) > room:
             if not truncate:
                 total = len(ids) + rules.max_model_tokens - room
-                raise ContextLengthError(total, rules.max_model_tokens, f"the query with document {index}")
+                raise ContextLengthError(total, rules.max_model_tokens, f"the query with document {index}", _FIX)
             del ids[room:]
             num_truncated += 1
         texts.append(rules.frame.around(asked, ids))
