@@ -1,1 +1,7 @@
 """What gets people onto their hardware: whether a model will run here."""
+
+from tenuto.field.memory import available_bytes
+from tenuto.field.model_check import Conditions, check_model
+from tenuto.field.report import ModelReport, PrecisionFit, TensorType
+
+__all__ = ["Conditions", "ModelReport", "PrecisionFit", "TensorType", "available_bytes", "check_model"]

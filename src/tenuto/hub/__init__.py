@@ -5,6 +5,7 @@ from tenuto.hub.hubs import HubSettings, default_cache_folder, locate, open_stor
 from tenuto.hub.listing import Listing, RepoFile
 from tenuto.hub.progress import SILENT, Progress
 from tenuto.hub.reference import ModelReference, parse_reference
+from tenuto.hub.sketch import Sketch, sketch
 from tenuto.hub.store import ModelStore
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "ModelStore",
     "Progress",
     "RepoFile",
+    "Sketch",
     "default_cache_folder",
     "locate",
     "open_store",
     "parse_reference",
+    "sketch",
 ]

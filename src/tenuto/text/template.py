@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from tenuto.clock import Clock
 from tenuto.protocol.messages import COPIED, Message, ToolCall, ToolSpec
@@ -49,6 +49,13 @@ class ChatTemplate:
         own = resources.files("tenuto.text").joinpath("chatml.jinja").read_text(encoding="utf-8")
         self._own_template = SandboxedTemplate(own, clock, limits)
 
+    @property
+    def tools_through(self) -> Literal["model", "chatml", "text"]:
+        """What writes a conversation with tools: the model's template, our ChatML, or the model's with tools as text."""
+        if self._knows_tools:
+            return "model"
+        return "chatml" if self._has_chatml or self._model_template is None else "text"
+
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, add_generation_prompt: bool
     ) -> MarkedText:
@@ -66,10 +73,10 @@ class ChatTemplate:
         turns = [self._mark_message(m, mark) for m in rendered]
         declared = self._marker.mark_tree(declared, mark)
         with_tools = bool(tools) or any(m.role == "tool" or m.tool_calls for m in messages)
-        if self._model_template is None or (with_tools and not self._knows_tools and self._has_chatml):
+        if self._model_template is None or (with_tools and self.tools_through == "chatml"):
             text = self._render_own(turns, declared, add_generation_prompt)
         else:
-            if with_tools and not self._knows_tools:
+            if with_tools and self.tools_through == "text":
                 turns, declared = without_tool_turns(turns, declared), []
             text = self._render_model(self._order.arrange(turns), declared, add_generation_prompt)
         bos = self._bos()

@@ -1,0 +1,79 @@
+"""How many bytes a loaded model holds, found by loading it without its weights.
+
+The loader itself runs, on a device whose tensors have a shape and a type but no memory. So the answer follows every
+family and every copy the loader makes, without a second table of them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tenuto.device import ReferenceDevice
+from tenuto.device.protocol import Floats, Precision
+from tenuto.device.reference import ReferenceLinear
+from tenuto.device.row_tiles import RowTiles
+
+ConfigT = TypeVar("ConfigT")
+_NO_TILES = RowTiles((1,), exact=True)  # nothing is ever multiplied
+
+
+class MeasuringDevice(ReferenceDevice):
+    """The reference device, keeping only the shapes and types of weights."""
+
+    def __init__(self, precision: Precision) -> None:
+        super().__init__(precision)
+        self._weight_type = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+
+    def upload(self, values: Floats) -> Tensor:
+        return torch.empty(values.shape, dtype=self._weight_type, device="meta")
+
+    def upload_norm(self, values: Floats) -> Tensor:
+        return torch.empty(values.shape, dtype=torch.float32, device="meta")
+
+    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> ReferenceLinear:
+        num_in, num_out = parts[0].shape[1], sum(part.shape[0] for part in parts)
+        bias = torch.empty(num_out, dtype=self._weight_type, device="meta") if biases else None
+        matrix = torch.empty((num_in, num_out), dtype=self._weight_type, device="meta")
+        return ReferenceLinear(matrix, _NO_TILES, bias)
+
+
+class Unread(Generic[ConfigT]):
+    """A checkpoint of the right shapes whose tensors take no memory and are never read from a file."""
+
+    def __init__(self, path: Path, config: ConfigT, shapes: dict[str, tuple[int, ...]]) -> None:
+        self.path = path
+        self.config = config
+        self.name = path.name
+        self._shapes = shapes
+
+    def tensor_names(self) -> list[str]:
+        return list(self._shapes)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def read(self, name: str) -> Floats:
+        return np.broadcast_to(np.zeros((), np.float32), self._shapes[name])
+
+
+def held_bytes(model: object) -> int:
+    """Bytes of all tensors that a loaded model, or any value of ours, holds."""
+    return sum(tensor.nbytes for tensor in {id(t): t for t in _tensors(model)}.values())
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()))
+    elif type(value).__module__.startswith("tenuto.") and not isinstance(value, ReferenceDevice):
+        yield from _tensors(getattr(value, "__dict__", {}))
