@@ -17,6 +17,7 @@ from tenuto.engine import Batch, Engine, EngineConfig, Output
 from tenuto.engine.executor import ModelExecutor
 from tenuto.ids import RequestId, SessionId, TokenId
 from tenuto.model import Decoder, RaggedBatch, load_model
+from tenuto.model.decoder import Rows
 from tenuto.protocol.engine import GenerateParams, GenerateUsage, SamplingParams
 from tiny_models import TinyLlama, write_hf
 
@@ -34,9 +35,9 @@ class CountingDecoder:
     def allocate_kv(self, num_blocks: int) -> Any:
         return self.inner.allocate_kv(num_blocks)
 
-    def forward(self, batch: RaggedBatch, kv: Any) -> torch.Tensor:
+    def compute(self, batch: RaggedBatch, kv: Any) -> Rows:
         self.num_forwards += 1
-        return self.inner.forward(batch, kv)
+        return self.inner.compute(batch, kv)
 
 
 class Rig:
