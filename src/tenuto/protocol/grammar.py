@@ -13,11 +13,19 @@ from tenuto.ids import TokenId
 TokenMask: TypeAlias = NDArray[np.uint32]  # bit t of word t // 32 says whether token t may come next
 
 
+class Relaxation(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a schema that the grammar does not hold, where the caller allowed that."""
+
+    path: str  # in the schema, e.g. "#/properties/city/pattern"; before a tool's schema, the tool's name
+    reason: str
+
+
 class GrammarSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A grammar as plain data, so that it can cross a process."""
 
-    kind: Literal["lark", "json_schema", "regex"]
-    source: str  # the grammar's text; JSON text for a schema
+    kind: Literal["lark", "json_schema", "regex", "choices"]
+    source: str  # the grammar's text; JSON text for a schema, and for choices, which are a list of strings
+    relaxed: tuple[Relaxation, ...] = ()  # what the source leaves out of the tools' schemas it was made from
 
 
 class TokenGrammar(Protocol):

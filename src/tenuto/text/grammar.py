@@ -6,7 +6,6 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -15,12 +14,16 @@ from tenuto.errors import GrammarError
 from tenuto.ids import TokenId
 from tenuto.protocol.grammar import GrammarSpec, TokenMask
 from tenuto.text.hermes_parser import CLOSE, OPEN
+from tenuto.text.json_schema import normalise, parse_schema
+from tenuto.text.json_schema_compile import library_fault
+from tenuto.text.lark_check import checked_lark
 from tenuto.text.marked import ControlMarker, MarkedText, choose_mark
+from tenuto.text.regex_syntax import whole_match
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.tool_grammar import COMPACT
+from tenuto.text.tool_grammar import COMPACT, literal
 
 _MAX_SOURCE_CHARS = 2_000_000
-_MAX_RULES = 5_000  # lines and alternatives of a Lark grammar: compiling takes more than linear time, and no interrupt
+_MAX_CHOICES = 10_000
 _MAX_KEPT = 16  # grammars; a large one, with a long text to copy from, takes some tens of MB
 
 
@@ -94,12 +97,10 @@ class LLGuidanceCompiler:
     def _compile(self, spec: GrammarSpec) -> CompiledGrammar:
         if len(spec.source) > _MAX_SOURCE_CHARS:
             raise GrammarError(f"the grammar has {len(spec.source)} characters, more than {_MAX_SOURCE_CHARS}")
-        num_rules = spec.source.count("\n") + spec.source.count(" | ")
-        if spec.kind == "lark" and num_rules > _MAX_RULES:
-            raise GrammarError(f"the grammar has {num_rules} rules and alternatives, more than {_MAX_RULES}")
         matcher = LLMatcher(self._tokenizer, _library_grammar(spec), log_level=0, limits=self._limits)
         if matcher.is_error():
-            raise GrammarError(f"the grammar cannot be compiled: {_reason(matcher)}")
+            fault = library_fault(normalise(parse_schema(spec.source)).schema) if spec.kind == "json_schema" else ""
+            raise GrammarError(f"the grammar cannot be compiled: {fault or _reason(matcher)}")
         return CompiledGrammar(matcher, self._num_words)
 
 
@@ -153,14 +154,30 @@ def _reason(matcher: LLMatcher) -> str:
 
 
 def _library_grammar(spec: GrammarSpec) -> str:
-    if spec.kind == "lark":
-        return str(LLMatcher.grammar_from_lark(spec.source))
-    if spec.kind == "regex":
-        return str(LLMatcher.grammar_from_regex(spec.source))
+    """The spec, checked, as the library takes it. Raises GrammarError."""
+    match spec.kind:
+        case "lark":
+            return str(LLMatcher.grammar_from_lark(checked_lark(spec.source)))
+        case "regex":
+            return str(LLMatcher.grammar_from_regex(whole_match(spec.source)))
+        case "json_schema":
+            normal = normalise(parse_schema(spec.source)).schema
+            return str(LLMatcher.grammar_from_json_schema(normal, overrides=COMPACT))
+        case "choices":
+            return str(LLMatcher.grammar_from_lark(f"start: {' | '.join(map(literal, _choices(spec.source)))}"))
+
+
+def _choices(source: str) -> list[str]:
+    """The strings of which the text is exactly one. Raises GrammarError."""
     try:
-        schema: Any = json.loads(spec.source)
+        choices = json.loads(source)
     except (ValueError, RecursionError) as error:
-        raise GrammarError(f"the JSON Schema is not JSON: {error}") from error
-    if not isinstance(schema, dict):
-        raise GrammarError("a JSON Schema must be an object")
-    return str(LLMatcher.grammar_from_json_schema(schema, overrides=COMPACT))
+        raise GrammarError(f"the choices are not JSON: {error}") from error
+    if not isinstance(choices, list) or not choices or not all(isinstance(c, str) and c for c in choices):
+        raise GrammarError("the choices must be a list of at least one string, none of them empty")
+    if len(choices) > _MAX_CHOICES:
+        raise GrammarError(f"there are {len(choices)} choices, more than {_MAX_CHOICES}")
+    for index, choice in enumerate(choices):
+        if re.search("[\ud800-\udfff]", choice):
+            raise GrammarError(f"choice {index} holds half a surrogate pair, which is no character")
+    return list(dict.fromkeys(choices))

@@ -28,6 +28,8 @@ COMPACT: JsonCompileOptions = {
     "whitespace_flexible": False,
     "item_separator": ITEM_SEPARATOR,
     "key_separator": KEY_SEPARATOR,
+    # Every character has one spelling: a name with \\u0061 in it would get past what is said of the name "a".
+    "json_allowed_escapes": 'nrbtf\\"',
 }
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment", COPIED})
