@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from family_models import FAMILY_MODELS, FamilyModel, make, save
 from ragged_batches import Query, ragged
