@@ -59,10 +59,20 @@ def test_every_command_and_option_is_documented() -> None:
     text = _doc("cli.md")
     group = typer.main.get_command(cli)
     assert isinstance(group, click.Group) or hasattr(group, "commands")
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
-        assert f"## tenuto {name}" in text, name
-        section = text.split(f"## tenuto {name}\n", 1)[1].split("\n## ", 1)[0]
+    for name, command in _commands(group):
+        assert f"## tenuto {name}\n" in text, name
+        section = re.split(r"\n##+ ", text.split(f"## tenuto {name}\n", 1)[1], maxsplit=1)[0]
         for parameter in command.params:
             for option in parameter.opts:
                 if option.startswith("--") and option != "--help":
                     assert f"`{option}`" in section or f"`{option} " in section, f"{name} {option}"
+
+
+def _commands(group: typing.Any, prefix: str = "") -> list[tuple[str, typing.Any]]:
+    """All commands by full name, those of groups too."""
+    found = []
+    for name, command in group.commands.items():
+        found.append((prefix + name, command))
+        if hasattr(command, "commands"):
+            found += _commands(command, f"{prefix}{name} ")
+    return found

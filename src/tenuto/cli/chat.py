@@ -13,6 +13,7 @@ from rich.markup import escape
 from tenuto.agents import Agent, Conversation
 from tenuto.cli import options
 from tenuto.cli.assistant import assistant, toolbox
+from tenuto.cli.fetching import fetch_model
 from tenuto.cli.render import Show, ShowText, json_lines
 from tenuto.errors import TenutoError
 
@@ -31,6 +32,7 @@ def chat(
 
     config = options.config_from(model, precision, threads)
     box = toolbox(config, tools)
+    fetch_model(config)
     console = Console()
     # Reading a line blocks, so it keeps the main thread, where Ctrl-C arrives, and the model runs beside it.
     with (

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from tenuto.cli import options
+from tenuto.cli.fetching import fetch_model
 
 
 def demo(
@@ -23,6 +24,7 @@ def demo(
     from tenuto.cli.demonstration import demonstrate  # brings in torch: seconds that `--help` need not wait for
 
     config = options.config_from(model, precision, threads)
+    fetch_model(config)
     summary = anyio.run(demonstrate, config, Console(quiet=as_json))
     if as_json:
         typer.echo(json.dumps(asdict(summary), ensure_ascii=False))

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tenuto.cli import options
+from tenuto.cli.fetching import fetch_model
 from tenuto.cli.texts import cut, json_line, read_texts
 from tenuto.config import Config
 from tenuto.protocol.embedding import Embeddings, EmbedRequest
@@ -56,7 +57,9 @@ def embed(
         instruction=instruction,
         truncate=truncate,
     )
-    result = anyio.run(_embed, options.config_from(model, precision, threads), request)
+    config = options.config_from(model, precision, threads)
+    fetch_model(config)
+    result = anyio.run(_embed, config, request)
     if similarity:
         _show_similarity(inputs, result, as_json)
     else:

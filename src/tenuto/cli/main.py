@@ -25,8 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, demo, serve, models, embed, rerank):
+for command in (run, chat, demo, serve, embed, rerank):
     app.command()(command)
+app.add_typer(models, name="models")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,7 +11,9 @@ from tenuto.config import Config
 
 Model = Annotated[
     str | None,
-    typer.Option(help="A GGUF file, a Hugging Face directory, or `embedded`.", show_default="embedded"),
+    typer.Option(
+        help="A GGUF file, a Hugging Face directory, an id such as hf:org/name, or `embedded`.", show_default="embedded"
+    ),
 ]
 Precision = Annotated[
     str | None,

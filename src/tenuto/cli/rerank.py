@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from tenuto.cli import options
+from tenuto.cli.fetching import fetch_model
 from tenuto.cli.texts import json_line, read_texts
 from tenuto.config import Config
 from tenuto.protocol.embedding import Ranking, RerankerInfo, RerankRequest
@@ -34,7 +35,9 @@ def rerank(
         raise typer.BadParameter("the query is empty", param_hint="QUERY")
     texts = read_texts(documents, "DOCUMENTS")
     request = RerankRequest(query=query, documents=tuple(texts), top_n=top_n, truncate=truncate)
-    info, ranking = anyio.run(_rerank, options.config_from(model, precision, threads), request)
+    config = options.config_from(model, precision, threads)
+    fetch_model(config)
+    info, ranking = anyio.run(_rerank, config, request)
     for place in ranking.documents:
         if as_json:
             json_line(index=place.index, score=place.score, document=texts[place.index])

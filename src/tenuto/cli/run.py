@@ -13,6 +13,7 @@ from rich.console import Console
 from tenuto.agents import RunFinished
 from tenuto.cli import options
 from tenuto.cli.assistant import Toolbox, assistant, toolbox
+from tenuto.cli.fetching import fetch_model
 from tenuto.cli.render import Show, ShowText, json_lines
 from tenuto.config import Config
 
@@ -33,6 +34,7 @@ def run(
         raise typer.BadParameter("the question is empty", param_hint="QUESTION")
     config = options.config_from(model, precision, threads, max_turns=max_turns)
     box = toolbox(config, tools)
+    fetch_model(config)
     with json_lines() if as_json else nullcontext(ShowText(Console())) as show:
         finished = anyio.run(_answer, text.strip(), config, box, hold, show)
     if not as_json:

@@ -11,6 +11,7 @@ import structlog
 import typer
 
 from tenuto.cli import options
+from tenuto.cli.fetching import fetch_model
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.ids import IdSource
@@ -41,6 +42,7 @@ def serve(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+    fetch_model(config)
     anyio.run(_serve, config)
 
 

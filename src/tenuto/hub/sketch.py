@@ -12,11 +12,11 @@ from pathlib import Path
 from tenuto.checkpoint.gguf_format import read_header
 from tenuto.checkpoint.weight_file import WeightFile
 from tenuto.errors import HubError, ModelFileError
-from tenuto.hub import web
 from tenuto.hub.listing import Listing, RepoFile, checked_path
 from tenuto.hub.reference import ModelReference
 from tenuto.hub.selection import needed_files
 from tenuto.hub.store import ModelStore
+from tenuto.hub.transfer import fetch_range
 
 _MAX_HEADER_BYTES = 128 << 20
 _FIRST_BYTES = 8 << 20  # most GGUF headers, with their vocabularies
@@ -103,7 +103,7 @@ class _Artist:
         if begin >= end:
             return b""
         request = self._store.request(self._listing, file, self._parts, self._parts)
-        return web.get_range(self._store.client, request.what, request.url, request.headers, (begin, end))
+        return fetch_range(self._store.client, request, begin, end)
 
     def _write(self, file: RepoFile, content: bytes, at: int = 0) -> None:
         target = self.target(file)

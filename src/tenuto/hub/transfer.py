@@ -67,6 +67,32 @@ def fetch_file(client: httpx.Client, request: FileRequest, progress: Progress, r
     os.replace(request.part, request.target)
 
 
+def fetch_range(client: httpx.Client, request: FileRequest, begin: int, end: int) -> bytes:
+    """The bytes from `begin` to before `end` of a file, in one try.
+
+    Raises:
+        HubError: no answer, a refusal, or a shorter file than the hub lists.
+    """
+    headers = {**request.headers, "Range": f"bytes={begin}-{end - 1}"}
+    body = bytearray()
+    try:
+        with client.stream("GET", request.url, headers=headers) as response:
+            _check_status(response, request)
+            skip = begin if response.status_code == 200 else 0
+            for piece in response.iter_bytes():
+                body += piece
+                if len(body) >= skip + end - begin:
+                    break  # a server without ranges would send all of it
+    except _Broken as error:
+        raise HubError(f"{request.what}: the hub is busy ({error}); try again later") from error
+    except httpx.HTTPError as error:
+        raise web.unreachable(request.what, request.url, error) from error
+    found = bytes(body[skip : skip + end - begin])
+    if response.status_code == 416 or len(found) != end - begin:
+        raise HubError(f"{request.what}: {request.file.path} is shorter than the hub lists")
+    return found
+
+
 def part_size(part: Path, size: int) -> int:
     """Bytes of a file of `size` that lie in its part file already."""
     return min(part.stat().st_size, size) if part.is_file() else 0
@@ -108,8 +134,6 @@ def _receive(client: httpx.Client, request: FileRequest, progress: Progress) -> 
     at, size = part_size(request.part, request.file.size), request.file.size
     headers = {**request.headers, **({"Range": f"bytes={at}-"} if at else {})}
     with client.stream("GET", request.url, headers=headers) as response:
-        if web.insecure(response):
-            raise HubError(f"{request.what}: {request.file.path} redirects to an address without encryption")
         _check_status(response, request)
         _check_size(response, request, at)
         if at and response.status_code == 200:
@@ -155,6 +179,8 @@ def _other_size(request: FileRequest, found: str) -> HubError:
 
 def _check_status(response: httpx.Response, request: FileRequest) -> None:
     status = response.status_code
+    if web.insecure(response):
+        raise HubError(f"{request.what}: {request.file.path} redirects to an address without encryption")
     if status in (200, 206, 416):
         return
     if status in _TRANSIENT:

@@ -62,33 +62,3 @@ def get_json(client: httpx.Client, what: str, url: str, headers: dict[str, str])
         return response, httpx.Response(200, content=bytes(body)).json()
     except (ValueError, RecursionError) as error:
         raise HubError(f"{what}: {url} answered with something that is not JSON; is that a hub?") from error
-
-
-def get_range(client: httpx.Client, what: str, url: str, headers: dict[str, str], extent: tuple[int, int]) -> bytes:
-    """Bytes `extent[0]` to before `extent[1]` of a file.
-
-    Raises:
-        HubError: no answer, a refusal, or a server that knows no ranges where the rest would be too much.
-    """
-    begin, end = extent
-    asked = {**headers, "Range": f"bytes={begin}-{end - 1}"}
-    body = bytearray()
-    try:
-        with client.stream("GET", url, headers=asked) as response:
-            if insecure(response):
-                raise HubError(f"{what}: {url} redirects to an address without encryption")
-            if response.status_code not in (200, 206):
-                raise HubError(
-                    f"{what}: parts of files cannot be read: HTTP {response.status_code}; download the model"
-                )
-            skip = begin if response.status_code == 200 else 0
-            for piece in response.iter_bytes():
-                body += piece
-                if len(body) >= skip + end - begin:
-                    break  # a server without ranges would send all of it
-    except httpx.HTTPError as error:
-        raise unreachable(what, url, error) from error
-    found = bytes(body[skip : skip + end - begin])
-    if len(found) != end - begin:
-        raise HubError(f"{what}: a file is shorter than the hub lists")
-    return found

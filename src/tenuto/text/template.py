@@ -51,7 +51,7 @@ class ChatTemplate:
 
     @property
     def tools_through(self) -> Literal["model", "chatml", "text"]:
-        """What writes a conversation with tools: the model's template, our ChatML, or the model's with tools as text."""
+        """What writes a conversation with tools: the model's template, our ChatML, or the former with tools as text."""
         if self._knows_tools:
             return "model"
         return "chatml" if self._has_chatml or self._model_template is None else "text"
