@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import gguf
 import numpy as np
 from safetensors.numpy import save_file
+
+from stored_blocks import random_blocks
 
 Arrays = dict[str, np.ndarray]
 
@@ -138,9 +141,22 @@ def interleave(rows: np.ndarray, num_heads: int) -> np.ndarray:
 
 
 def stored_as(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> tuple[np.ndarray, np.ndarray]:
-    """(bytes as stored, the float32 values they stand for), by the gguf package."""
-    data = gguf.quants.quantize(rows, kind)
+    """(bytes as stored, the float32 values they stand for), by the gguf package.
+
+    Types that the package cannot quantise to get random blocks, whose values are about as large as those of `rows`.
+    """
+    try:
+        data = gguf.quants.quantize(rows, kind)
+    except NotImplementedError:
+        data = _random_rows(rows, kind)
     return data, gguf.quants.dequantize(data, kind).reshape(rows.shape)
+
+
+def _random_rows(rows: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
+    per_block, _ = gguf.constants.GGML_QUANT_SIZES[kind]
+    seed, count = zlib.crc32(rows.tobytes()), rows.size // per_block
+    size = rows.std() / gguf.quants.dequantize(random_blocks(kind.name, count, seed, size=1.0), kind).std()
+    return random_blocks(kind.name, count, seed, size=size).reshape(len(rows), -1)
 
 
 def write_gguf(
@@ -178,9 +194,8 @@ def write_gguf(
         heads = {"q_proj": tiny.num_heads, "k_proj": tiny.num_kv_heads}.get(name.split(".")[-2])
         ggml = gguf.GGMLQuantizationType["F32" if values.ndim == 1 else kind]
         # Quantisation is along rows, so it commutes with their order: `exact` stays in the original order.
-        _, exact[name] = stored_as(values, ggml)
-        data, _ = stored_as(interleave(values, heads) if heads else values, ggml)
-        writer.add_tensor(gguf_name(name), data, raw_dtype=ggml)
+        data, exact[name] = stored_as(values, ggml)
+        writer.add_tensor(gguf_name(name), interleave(data, heads) if heads else data, raw_dtype=ggml)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

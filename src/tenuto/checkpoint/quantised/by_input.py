@@ -83,7 +83,7 @@ class Gptq:
         scales = float_part(parts, "scales")
         num_rows, num_out = _two(packed)
         num_in = num_rows * 32 // bits
-        if num_words(num_in, bits) != num_rows:
+        if num_rows * 32 % bits:
             raise ModelFileError(f"{packed.label} has {num_rows} rows of words, which {bits}-bit fields do not fill")
         group_size = self.group_size or num_in
         num_groups = _num_groups(packed, num_in, group_size)
