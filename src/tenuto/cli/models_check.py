@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import msgspec
 import typer
@@ -35,7 +35,12 @@ def check(
     from tenuto.field import Conditions, available_bytes  # brings in torch: seconds that `--help` need not wait for
 
     config = Config.load(kv_tokens=kv_tokens)
-    conditions = Conditions(kv_tokens=config.kv_tokens, available_bytes=available_bytes(), clock=RealClock())
+    conditions = Conditions(
+        kv_tokens=config.kv_tokens,
+        available_bytes=available_bytes(),
+        clock=RealClock(),
+        precisions=get_args(Config.model_fields["precision"].annotation),
+    )
     report = _report(model, config, conditions)
     if as_json:
         typer.echo(msgspec.json.encode(report).decode())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tenuto.device import ReferenceDevice
-from tenuto.device.protocol import Floats, Precision
+from tenuto.device.protocol import Floats
 from tenuto.device.reference import ReferenceLinear
 from tenuto.device.row_tiles import RowTiles
 
@@ -26,20 +26,16 @@ _NO_TILES = RowTiles((1,), exact=True)  # nothing is ever multiplied
 class MeasuringDevice(ReferenceDevice):
     """The reference device, keeping only the shapes and types of weights."""
 
-    def __init__(self, precision: Precision) -> None:
-        super().__init__(precision)
-        self._weight_type = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-
     def upload(self, values: Floats) -> Tensor:
-        return torch.empty(values.shape, dtype=self._weight_type, device="meta")
+        return torch.empty(values.shape, dtype=self._dtype, device="meta")
 
     def upload_norm(self, values: Floats) -> Tensor:
         return torch.empty(values.shape, dtype=torch.float32, device="meta")
 
     def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> ReferenceLinear:
         num_in, num_out = parts[0].shape[1], sum(part.shape[0] for part in parts)
-        bias = torch.empty(num_out, dtype=self._weight_type, device="meta") if biases else None
-        matrix = torch.empty((num_in, num_out), dtype=self._weight_type, device="meta")
+        bias = torch.empty(num_out, dtype=self._dtype, device="meta") if biases else None
+        matrix = torch.empty((num_in, num_out), dtype=self._dtype, device="meta")
         return ReferenceLinear(matrix, _NO_TILES, bias)
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import msgspec
 
@@ -54,6 +54,7 @@ class Conditions:
     kv_tokens: int  # size of the KV pool
     available_bytes: int | None  # free memory; None: not known
     clock: Clock
+    precisions: tuple[Precision, ...] = ("fp32", "bf16")
 
 
 @dataclass
@@ -120,7 +121,7 @@ def _check_decoder(path: Path, conditions: Conditions, found: _Findings) -> None
     shapes = expected_shapes(config)
     _describe(checkpoint, shapes, found)
     found.values |= {"family": config.family, "max_model_tokens": config.max_model_tokens}
-    found.values["precisions"] = tuple(_decoder_fit(checkpoint, shapes, p, conditions) for p in get_args(Precision))
+    found.values["precisions"] = tuple(_decoder_fit(checkpoint, shapes, p, conditions) for p in conditions.precisions)
     _check_text(checkpoint, path if path.is_dir() else path.parent, conditions.clock, found)
 
 
@@ -131,7 +132,7 @@ def _check_encoder(path: Path, conditions: Conditions, found: _Findings) -> None
     _describe(checkpoint, shapes, found)
     found.values |= {"family": config.family, "max_model_tokens": config.max_model_tokens, "use": "embedding"}
     fits = []
-    for precision in get_args(Precision):
+    for precision in conditions.precisions:
         encoder = load_encoder(Unread(path, config, shapes), MeasuringDevice(precision))  # type: ignore[arg-type]
         fits.append(_fit(precision, held_bytes(encoder), 0, conditions))
     found.values["precisions"] = tuple(fits)
