@@ -25,9 +25,7 @@ def check_params(params: GenerateParams, vocab_size: int) -> None:
     if params.max_tokens is not None and params.max_tokens < 1:
         raise InvalidRequest(f"max_tokens is {params.max_tokens}; it must be at least 1", "max_tokens")
     if params.logprobs is not None and not 0 <= params.logprobs <= MAX_TOP_LOGPROBS:
-        raise InvalidRequest(
-            f"logprobs is {params.logprobs}; it must be between 0 and {MAX_TOP_LOGPROBS}", "logprobs"
-        )
+        raise InvalidRequest(f"logprobs is {params.logprobs}; it must be between 0 and {MAX_TOP_LOGPROBS}", "logprobs")
     check_ids(tuple(params.stop_ids), vocab_size, "stop_ids")
 
 

@@ -40,7 +40,7 @@ class ModelExecutor:
         ids: list[TokenId | None] = [None] * len(batch.slices)
         if not sampling:
             return Output(tuple(ids), frozenset(broken), states=states)
-        chosen = sample(logits, [batch.slices[index] for index in sampling])
+        chosen = sample(logits.cpu().numpy(), [batch.slices[index] for index in sampling])
         for index, token in zip(sampling, chosen.ids, strict=True):
             ids[index] = token
         return Output(

@@ -15,25 +15,29 @@ What happens to a row, in this order; docs/sampling.md has the formulas:
 8. Min-p (Nguyen et al., "Turning up the heat: min-p sampling", 2024): those at least min_p times as likely as the
    likeliest.
 9. One draw from what is left, at a random number keyed by (seed, position).
+
+On the host and in numpy: its argmax, sort and partition of a vocabulary are 15 to 30 times as fast as torch's on a CPU.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from tenuto.engine.batch import SequenceSlice
 from tenuto.ids import TokenId
 from tenuto.protocol.engine import SamplingParams, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
+Floats: TypeAlias = NDArray[np.float32]
+Doubles: TypeAlias = NDArray[np.float64]
+Ids: TypeAlias = NDArray[np.int64]
+
 _WORD = (1 << 64) - 1
-_FIRST_GUESS = 256  # the likeliest ids that top-p looks at first; they nearly always suffice
 
 
 class Sampled(NamedTuple):
@@ -60,21 +64,22 @@ def _finalise(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def sample(logits: Tensor, slices: Sequence[SequenceSlice]) -> Sampled:
+def sample(logits: Floats, slices: Sequence[SequenceSlice]) -> Sampled:
     """One token id per row. Where nobody asks for more than the likeliest id, one pass over the batch and no other.
 
     Args:
-        logits: fp32 [R, vocab]; rows with a bias, penalties or a mask are changed in place.
+        logits: [R, vocab]; rows with a bias, penalties or a mask are changed in place.
         slices: the R slices that sample, in the order of the rows.
     """
-    # The largest logit is NaN if any is. Of such a row any token would be "the likeliest", step after step.
-    largest, likeliest = (found.tolist() for found in logits.max(dim=-1))
-    ids = [TokenId(token) if math.isfinite(value) else None for value, token in zip(largest, likeliest, strict=True)]
+    # Of a row that holds a NaN, that is the largest; any token would be "the likeliest", step after step.
+    likeliest = logits.argmax(axis=-1)
+    is_sound = np.isfinite(logits[np.arange(len(slices)), likeliest])
+    ids = [TokenId(int(token)) if sound else None for token, sound in zip(likeliest, is_sound, strict=True)]
     logprobs: list[TokenLogprob | None] = [None] * len(slices)
     for row, piece in enumerate(slices):
         if ids[row] is None or _is_plain(piece):
             continue
-        scores = None if piece.logprobs is None else torch.log_softmax(logits[row], dim=-1)
+        scores = None if piece.logprobs is None else _log_softmax(logits[row])
         token = ids[row] = _choose(logits[row], piece)
         if scores is not None and token is not None:
             logprobs[row] = _logprob(scores, token, piece.logprobs or 0)
@@ -87,96 +92,99 @@ def _is_plain(piece: SequenceSlice) -> bool:
     return piece.sampling.temperature == 0 and not adjusted and piece.logprobs is None
 
 
-def _choose(logits: Tensor, piece: SequenceSlice) -> TokenId | None:
+def _choose(logits: Floats, piece: SequenceSlice) -> TokenId | None:
     """Changes the row [vocab] in place."""
     _adjust(logits, piece)
-    largest, likeliest = logits.max(dim=0)
-    if not torch.isfinite(largest):
+    likeliest = int(logits.argmax())
+    if not math.isfinite(logits[likeliest]):
         return None
-    return TokenId(_draw(logits, piece.sampling, piece.end) if piece.sampling.temperature > 0 else int(likeliest))
+    return TokenId(_draw(logits, piece.sampling, piece.end) if piece.sampling.temperature > 0 else likeliest)
 
 
-def _adjust(logits: Tensor, piece: SequenceSlice) -> None:
+def _adjust(logits: Floats, piece: SequenceSlice) -> None:
     """Bias, penalties, mask."""
     sampling, seen = piece.sampling, piece.seen
-    if sampling.logit_bias:
-        ids = torch.tensor([token for token, _ in sampling.logit_bias], device=logits.device)
-        logits[ids] += torch.tensor([bias for _, bias in sampling.logit_bias], device=logits.device)
-    if seen is not None and len(seen.ids):
-        ids = torch.from_numpy(seen.ids).to(logits.device)
-        counts = torch.from_numpy(seen.counts).to(logits.device)
-        values, repetition = logits[ids], sampling.repetition_penalty
+    for token, bias in sampling.logit_bias:
+        logits[token] += np.float32(bias)
+    if seen is not None:
+        values, repetition = logits[seen.ids], np.float32(sampling.repetition_penalty)
         if repetition != 1:
-            values = torch.where(values > 0, values / repetition, values * repetition)
-        logits[ids] = values - sampling.frequency_penalty * counts - sampling.presence_penalty * (counts > 0)
+            values = np.where(values > 0, values / repetition, values * repetition)
+        values -= np.float32(sampling.frequency_penalty) * seen.counts.astype(np.float32)
+        values -= np.float32(sampling.presence_penalty) * (seen.counts > 0)
+        logits[seen.ids] = values
     if piece.mask is not None:
-        logits.masked_fill_(_forbidden(piece.mask, logits.shape[0]).to(logits.device), -torch.inf)
+        np.copyto(logits, -np.inf, where=_forbidden(piece.mask, len(logits)))
 
 
-def _forbidden(mask: TokenMask, vocab_size: int) -> Tensor:
-    """bool [vocab]; tokens beyond the mask's words are forbidden."""
-    bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocab_size]
-    allowed = np.zeros(vocab_size, dtype=np.bool_)
-    allowed[: len(bits)] = bits
-    return torch.from_numpy(~allowed)
+def _forbidden(mask: TokenMask, vocab_size: int) -> NDArray[np.bool_]:
+    """[vocab]; tokens beyond the mask's words are forbidden."""
+    allowed = np.unpackbits(mask.view(np.uint8), bitorder="little", count=vocab_size)  # filled up with zeros
+    return np.logical_not(allowed)
 
 
-def _logprob(scores: Tensor, token: TokenId, num_top: int) -> TokenLogprob:
+def _log_softmax(logits: Floats) -> Doubles:
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max()
+    shifted -= np.log(np.exp(shifted).sum())
+    return shifted
+
+
+def _logprob(scores: Doubles, token: TokenId, num_top: int) -> TokenLogprob:
     """Args:
     scores: log-probabilities, [vocab].
     """
-    ids = _likeliest(scores, num_top)
-    top = zip(ids.tolist(), scores[ids].tolist(), strict=True)
-    return TokenLogprob(logprob=float(scores[token]), top=tuple((TokenId(i), score) for i, score in top))
+    top: tuple[tuple[TokenId, float], ...] = ()
+    if num_top:
+        ids = np.flatnonzero(scores >= _kth_largest(scores, num_top))
+        ids = ids[np.argsort(-scores[ids], kind="stable")][:num_top]  # of equals the lowest id first
+        top = tuple((TokenId(int(other)), float(scores[other])) for other in ids)
+    return TokenLogprob(logprob=float(scores[token]), top=top)
 
 
-def _draw(logits: Tensor, params: SamplingParams, position: int) -> int:
-    """Inverse of the distribution function at `uniform(seed, position)`; in fp64, so that ties hardly matter."""
-    values = logits.to("cpu", torch.float64)
-    weights = torch.exp((values - values.max()) / params.temperature)  # the likeliest weighs 1
-    ids: Tensor | None = None  # None: candidate i is id i
-    if 0 < params.top_k < len(values):
-        ids = _likeliest(values, params.top_k)
+def _draw(logits: Floats, params: SamplingParams, position: int) -> int:
+    """Inverse of the distribution function, over the ids that are left in their order, at `uniform(seed, position)`."""
+    scaled = logits.astype(np.float64)
+    scaled -= scaled.max()
+    with np.errstate(over="ignore"):  # what overflows has no probability
+        scaled /= params.temperature
+    weights = np.exp(scaled)  # the likeliest weighs 1
+    ids: Ids | None = None  # None: candidate i is id i
+    if 0 < params.top_k < len(weights):
+        ids, weights = _only(ids, weights, _largest(weights, params.top_k))
     if params.top_p < 1:
-        ids = _nucleus(values, weights, ids, params.top_p)
-    if ids is not None:
-        weights = weights[ids]
+        ids, weights = _only(ids, weights, _largest(weights, _num_in_nucleus(weights, params.top_p)))
     if params.min_p > 0:
-        weights = torch.where(weights < params.min_p, 0.0, weights)
-    total = torch.cumsum(weights, dim=-1)
+        ids, weights = _only(ids, weights, np.flatnonzero(weights >= params.min_p))
+    total = np.cumsum(weights)
     target = uniform(params.seed, position) * float(total[-1])
-    index = int(torch.searchsorted(total, target, right=True))
-    index = min(index, int(torch.searchsorted(total, total[-1])))  # rounding must not pick a token of weight 0
+    index = int(np.searchsorted(total, target, side="right"))
+    index = min(index, int(np.searchsorted(total, total[-1])))  # rounding must not pick a token of weight 0
     return index if ids is None else int(ids[index])
 
 
-def _likeliest(values: Tensor, count: int) -> Tensor:
-    """The ids of the `count` largest values, largest first, of equals the lowest id first.
-
-    Sorting a vocabulary of 50,000 takes 6 ms, selecting 0.3 ms; but a selection says nothing of equals, so all that
-    equal the last one selected are taken in, and the few are sorted.
-    """
-    if count == 0:
-        return torch.empty(0, dtype=torch.int64, device=values.device)
-    least = torch.topk(values, count, sorted=False).values.min() if count < len(values) else values.min()
-    ids = torch.nonzero(values >= least)[:, 0]
-    order = torch.sort(values[ids], descending=True, stable=True).indices
-    return ids[order[:count]]
+def _only(ids: Ids | None, weights: Doubles, places: Ids) -> tuple[Ids, Doubles]:
+    return (places if ids is None else ids[places]), weights[places]
 
 
-def _nucleus(values: Tensor, weights: Tensor, ids: Tensor | None, top_p: float) -> Tensor:
-    """The fewest of the likeliest ids whose weight reaches the part `top_p` of all.
+def _num_in_nucleus(weights: Doubles, top_p: float) -> int:
+    """Of the likeliest, so many reach the part `top_p` of all weight."""
+    ordered = np.sort(weights)[::-1]
+    total = np.cumsum(ordered)
+    # One stays if those before it have not reached top-p; the first always does.
+    return int(np.count_nonzero(total - ordered < top_p * total[-1]))
 
-    Args:
-        ids: those that top-k has left, likeliest first; None: all.
-    """
-    wanted = top_p * float(weights.sum() if ids is None else weights[ids].sum())
-    count = _FIRST_GUESS
-    while ids is None:
-        candidates = _likeliest(values, count)
-        if len(candidates) < count or float(weights[candidates].sum()) >= wanted:
-            ids = candidates
-        count *= 16
-    each = weights[ids]
-    # An id stays if those before it have not reached top-p; the first one always does.
-    return ids[: int((torch.cumsum(each, dim=-1) - each < wanted).sum())]
+
+def _largest(weights: Doubles, count: int) -> Ids:
+    """Where the `count` largest stand, in order of place; of equals the first."""
+    least = _kth_largest(weights, count)
+    chosen = weights > least
+    equals = np.flatnonzero(weights == least)
+    chosen[equals[: count - np.count_nonzero(chosen)]] = True
+    return np.flatnonzero(chosen)
+
+
+def _kth_largest(values: Doubles, count: int) -> np.float64:
+    place = max(0, len(values) - count)
+    found: np.float64 = np.partition(values, place)[place]
+    return found
