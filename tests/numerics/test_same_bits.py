@@ -14,7 +14,7 @@ import torch
 from family_models import FAMILY_MODELS, make, save
 from ragged_batches import Query, ragged
 from tenuto.checkpoint import open_checkpoint
-from tenuto.device import ReferenceDevice
+from tenuto.device import choose_device
 from tenuto.model import Decoder, load_model
 from tiny_models import TinyLlama, write_hf
 
@@ -34,6 +34,9 @@ DECODERS = [
     ("fp32", "gemma3"),  # windows, norms of heads and outputs, gelu
     ("fp32", "qwen2-windows"),
     ("fp32", "qwen3-moe"),
+    ("int8", "llama"),
+    ("int8", "gemma3"),
+    ("int8", "qwen3-moe"),
 ]
 
 
@@ -45,14 +48,14 @@ def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         write_hf(directory, LLAMAS[name], LLAMAS[name].weights())
     else:
         save(make(FAMILY_MODELS[name]), directory)
-    return load_model(open_checkpoint(directory), ReferenceDevice(precision))
+    return load_model(open_checkpoint(directory), choose_device(precision, 2))
 
 
 def same(decoder: Decoder, left: torch.Tensor, right: torch.Tensor) -> None:
     if decoder.device.row_invariant:
         assert torch.equal(left, right)
     else:
-        torch.testing.assert_close(left, right, atol=5e-5 if decoder.device.precision == "fp32" else 0.2, rtol=0)
+        torch.testing.assert_close(left, right, atol=0.2 if decoder.device.precision == "bf16" else 5e-5, rtol=0)
 
 
 def cold(decoder: Decoder, ids: list[int]) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """What a chip is good at: the same few fused operations, each device in its own way."""
 
+from tenuto.device.choose import choose_device
 from tenuto.device.protocol import AttentionSpec, Device, KVPool, LayerKV, LinearWeight, Precision, Step
 from tenuto.device.ragged import RaggedBatch
 from tenuto.device.reference import ReferenceDevice
@@ -14,4 +15,5 @@ __all__ = [
     "RaggedBatch",
     "ReferenceDevice",
     "Step",
+    "choose_device",
 ]

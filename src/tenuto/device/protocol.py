@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tenuto.device.ragged import RaggedBatch
 
-Precision: TypeAlias = Literal["fp32", "bf16"]
+Precision: TypeAlias = Literal["fp32", "bf16", "int8"]
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 Pointwise: TypeAlias = Literal["gelu", "gelu_tanh", "tanh"]  # gelu: x * normal_cdf(x); the other its tanh form
 Floats: TypeAlias = npt.NDArray[np.float32]

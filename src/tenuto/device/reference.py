@@ -16,7 +16,9 @@ from torch import Tensor
 
 from tenuto.device import paged_attention
 from tenuto.device.full_attention import attend_fully
+from tenuto.device.int8 import quantised_activations, quantised_weights
 from tenuto.device.kv_pool import ReferenceKVPool, ReferenceLayerKV
+from tenuto.device.mixture import mix
 from tenuto.device.paged_attention import TileGroup
 from tenuto.device.protocol import (
     Activation,
@@ -36,7 +38,7 @@ from tenuto.device.ragged import RaggedBatch
 from tenuto.device.rotary import Angles, ReferenceRotaryTable, rotate
 from tenuto.device.row_tiles import RowTiles, probe, tiled
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class ReferenceDevice:
     """See the `Device` protocol for the operations.
 
     Args:
-        dtype: "fp32" or "bf16".
+        dtype: "fp32", "bf16" or "int8" (see `device.int8`; all but the matrices' products is float32 then).
         block_size: token slots per KV block.
     """
 
@@ -93,7 +95,10 @@ class ReferenceDevice:
         return torch.from_numpy(np.ascontiguousarray(values))
 
     def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> ReferenceLinear:
-        matrix = torch.cat([torch.from_numpy(part).to(self._dtype) for part in parts]).t().contiguous()
+        stacked = torch.cat([torch.from_numpy(part).to(self._dtype) for part in parts])
+        if self.precision == "int8":
+            stacked = quantised_weights(stacked)
+        matrix = stacked.t().contiguous()
         shape = (matrix.shape[0], matrix.shape[1])
         if shape not in self._row_tiles:
             with torch.inference_mode():
@@ -143,6 +148,8 @@ class ReferenceDevice:
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
         assert isinstance(weight, ReferenceLinear)
+        if self.precision == "int8":
+            x = quantised_activations(x)
         out = tiled(lambda rows: rows @ weight.matrix, x, weight.out_features, weight.tiles)
         return out if weight.bias is None else out.add_(weight.bias)
 
@@ -173,22 +180,7 @@ class ReferenceDevice:
         return (gate / _divisor(gate, activation)).mul_(up).to(gate_up.dtype)
 
     def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
-        weights, chosen = self.linear(x, mixture.router).float().softmax(-1).topk(mixture.num_active)
-        if mixture.normalise:
-            weights = weights / weights.sum(-1, keepdim=True)
-        weights = weights.to(x.dtype)
-        # One place for each choice of each token: they are added in the order of the router's liking, whatever
-        # experts the other tokens of the batch went to.
-        out = x.new_empty(*chosen.shape, x.shape[1])
-        for index in torch.unique(chosen).tolist():
-            expert = mixture.experts[index]
-            rows, places = torch.where(chosen == index)
-            inner = self.gated(self.linear(x.index_select(0, rows), expert.gate_up), mixture.activation)
-            out[rows, places] = self.linear(inner, expert.down) * weights[rows, places].unsqueeze(-1)
-        total = out[:, 0]
-        for place in range(1, mixture.num_active):
-            total = total + out[:, place]
-        return total
+        return mix(self, x, mixture)
 
     def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         total = (x + residual).float()

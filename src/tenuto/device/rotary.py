@@ -29,12 +29,16 @@ class ReferenceRotaryTable:
 
     def at(self, positions: Tensor) -> Angles:
         """int64 [T] -> the angles of those positions."""
+        rows = self.rows(positions).unsqueeze(1)
+        return Angles(rows[:, :, 0], rows[:, :, 1])
+
+    def rows(self, positions: Tensor) -> Tensor:
+        """int64 [T] -> float32 [T, 2, D / 2]: cosine, then sine."""
         highest = int(positions.max())
         assert highest < self.max_positions, "a position beyond the model's context"
         while highest >= self._rows.shape[0]:
             self._rows = torch.cat([self._rows, self._chunk(self._rows.shape[0])])
-        rows = self._rows.index_select(0, positions).unsqueeze(1)
-        return Angles(rows[:, :, 0], rows[:, :, 1])
+        return self._rows.index_select(0, positions)
 
     def _chunk(self, first: int) -> Tensor:
         angles = torch.arange(first, first + _CHUNK, dtype=torch.float32)[:, None] * self._frequencies

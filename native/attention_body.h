@@ -1,0 +1,116 @@
+// Attention over block tables. Included once for each instruction set.
+//
+// K of a block lies as [head size][16 tokens], V as [16 tokens][head size]: scores are then computed for sixteen
+// tokens at a time and outputs for sixteen features, without a sum across lanes.
+//
+// Keys are taken in splits of 256 tokens counted from position 0, each with one rescaling of the running sum (online
+// softmax; Milakov and Gimelshein, 2018). A query's result depends on its own position and keys alone.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention.h"
+#include "vector16.h"
+
+namespace tenuto {
+namespace {
+
+constexpr int kSplitBlocks = 16;
+constexpr int kMaxHeads = 6;  // query heads computed together, so that K and V are read once for them
+
+template <int Heads>
+void scores_of_block(const float* q, int size, const float* keys, V16* out) {
+  V16 total[Heads] = {};
+  for (int d = 0; d < size; ++d) {
+    const V16 k = load16(keys + d * kBlockTokens);
+    for (int h = 0; h < Heads; ++h) total[h] += k * q[h * size + d];
+  }
+  for (int h = 0; h < Heads; ++h) out[h] = total[h];
+}
+
+template <int Heads>
+void add_values(const float* weights, int stride, int tokens, int size, const float* values, float* out) {
+  for (int d = 0; d < size; d += kLanes) {
+    V16 total[Heads];
+    for (int h = 0; h < Heads; ++h) total[h] = load16(out + h * size + d);
+    for (int t = 0; t < tokens; ++t) {
+      const V16 v = load16(values + t * size + d);
+      for (int h = 0; h < Heads; ++h) total[h] += v * weights[h * stride + t];
+    }
+    for (int h = 0; h < Heads; ++h) store16(out + h * size + d, total[h]);
+  }
+}
+
+// One query token, `Heads` heads of one KV head. q is scaled already.
+template <int Heads>
+void attend(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int position, float* out) {
+  const int size = layer.head_size;
+  float highest[Heads], total[Heads];
+  for (int h = 0; h < Heads; ++h) {
+    highest[h] = -std::numeric_limits<float>::infinity();
+    total[h] = 0;
+    for (int d = 0; d < size; ++d) out[h * size + d] = 0;
+  }
+  const int first = layer.window > 0 ? std::max(0, position - layer.window + 1) : 0;
+  constexpr int kSplit = kSplitBlocks * kBlockTokens;
+  alignas(64) float scores[Heads * kSplit];
+  for (int split = first / kSplit; split * kSplit <= position; ++split) {
+    const int begin = std::max(split * kSplitBlocks, first / kBlockTokens);
+    const int end = std::min((split + 1) * kSplitBlocks, position / kBlockTokens + 1);
+    V16 top[Heads];
+    for (int h = 0; h < Heads; ++h) top[h] = all(-std::numeric_limits<float>::infinity());
+    for (int block = begin; block < end; ++block) {
+      V16 found[Heads];
+      scores_of_block<Heads>(q, size, layer.keys_of(table[block], kv_head), found);
+      const int base = block * kBlockTokens;
+      for (int h = 0; h < Heads; ++h) {
+        if (base < first || base + kBlockTokens - 1 > position)
+          for (int t = 0; t < kBlockTokens; ++t)
+            if (base + t < first || base + t > position) found[h][t] = -std::numeric_limits<float>::infinity();
+        top[h] = max16(top[h], found[h]);
+        store16(scores + h * kSplit + (block - begin) * kBlockTokens, found[h]);
+      }
+    }
+    const int count = (end - begin) * kBlockTokens;
+    for (int h = 0; h < Heads; ++h) {
+      const float now = std::max(highest[h], largest16(top[h]));
+      const float shrink = exp16(all(highest[h] - now))[0];
+      V16 sum = {};
+      for (int t = 0; t < count; t += kLanes) {
+        const V16 weight = exp16(load16(scores + h * kSplit + t) - now);
+        store16(scores + h * kSplit + t, weight);
+        sum += weight;
+      }
+      total[h] = total[h] * shrink + sum16(sum);
+      if (shrink != 1)
+        for (int d = 0; d < size; ++d) out[h * size + d] *= shrink;
+      highest[h] = now;
+    }
+    for (int block = begin; block < end; ++block)
+      add_values<Heads>(scores + (block - begin) * kBlockTokens, kSplit, kBlockTokens, size,
+                        layer.values_of(table[block], kv_head), out);
+  }
+  for (int h = 0; h < Heads; ++h)
+    for (int d = 0; d < size; ++d) out[h * size + d] /= total[h];
+}
+
+void attend_any(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int heads, int position,
+                float* out) {
+  while (heads > 0) {
+    const int now = std::min(heads, kMaxHeads);
+    switch (now) {
+      case 1: attend<1>(layer, q, table, kv_head, position, out); break;
+      case 2: attend<2>(layer, q, table, kv_head, position, out); break;
+      case 3: attend<3>(layer, q, table, kv_head, position, out); break;
+      case 4: attend<4>(layer, q, table, kv_head, position, out); break;
+      case 5: attend<5>(layer, q, table, kv_head, position, out); break;
+      default: attend<6>(layer, q, table, kv_head, position, out); break;
+    }
+    heads -= now;
+    q += now * layer.head_size;
+    out += now * layer.head_size;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,113 @@
+// The operations on floats: which rows go to which thread.
+#include <algorithm>
+#include <cstring>
+
+#include "attention.h"
+#include "thread_pool.h"
+
+namespace tenuto {
+
+namespace {
+const FloatKernels* choose(bool portable) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!portable && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) return &kAvx512Floats;
+#endif
+  (void)portable;
+  return &kPortableFloats;
+}
+
+const FloatKernels* chosen = choose(false);
+}  // namespace
+
+const FloatKernels& float_kernels() { return *chosen; }
+void use_portable_floats(bool portable) { chosen = choose(portable); }
+
+namespace {
+
+// Rows by the thread: few enough tasks that a decode step wakes nobody for a few microseconds of work.
+template <typename Row>
+void each_row(TenutoPool* pool, int rows, int bytes_per_row, Row row) {
+  const int at_once = std::max(1, (1 << 16) / std::max(1, bytes_per_row));
+  pool->run((rows + at_once - 1) / at_once, [&](int task) {
+    for (int r = task * at_once; r < std::min(rows, (task + 1) * at_once); ++r) row(r);
+  });
+}
+
+}  // namespace
+}  // namespace tenuto
+
+using namespace tenuto;
+
+TENUTO_API void tenuto_rms_norm(TenutoPool* pool, const float* x, const float* residual, const float* weight, int rows,
+                                int size, float eps, float* out, float* total) {
+  const FloatKernels& k = float_kernels();
+  each_row(pool, rows, size * 16, [&](int r) {
+    const size_t at = static_cast<size_t>(r) * size;
+    const float* row = x + at;
+    if (residual != nullptr) {
+      k.add(row, residual + at, size, total + at);
+      row = total + at;
+    }
+    k.rms_norm(row, weight, size, eps, out + at);
+  });
+}
+
+TENUTO_API void tenuto_gated(TenutoPool* pool, const float* gate_up, int rows, int size, int activation, float* out) {
+  const FloatKernels& k = float_kernels();
+  each_row(pool, rows, size * 24, [&](int r) {
+    const float* row = gate_up + static_cast<size_t>(r) * 2 * size;
+    k.gated(row, row + size, size, activation, out + static_cast<size_t>(r) * size);
+  });
+}
+
+TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int rows, int heads, const float* cos_sin,
+                                        const float* q_norm, const float* k_norm, float eps, float q_scale,
+                                        const int64_t* slots, const TenutoLayer* layer, float* q) {
+  const FloatKernels& k = float_kernels();
+  const AttentionLayer kv{layer->keys, layer->values, layer->num_blocks, layer->kv_heads, layer->head_size, 0};
+  const int size = kv.head_size, stride = (heads + 2 * kv.kv_heads) * size;
+  each_row(pool, rows, stride * 12, [&](int r) {
+    const float* row = qkv + static_cast<size_t>(r) * stride;
+    const float* cos = cos_sin == nullptr ? nullptr : cos_sin + static_cast<size_t>(r) * size;
+    float normed[1024], turned[1024];
+    auto transform = [&](const float* head, const float* norm, float factor, float* out) {
+      if (norm != nullptr) {
+        k.rms_norm(head, norm, size, eps, normed);
+        head = normed;
+      }
+      if (cos != nullptr) {
+        k.rotate(head, cos, cos + size / 2, size, factor, out);
+      } else {
+        for (int d = 0; d < size; ++d) out[d] = head[d] * factor;
+      }
+    };
+    for (int h = 0; h < heads; ++h)
+      transform(row + h * size, q_norm, q_scale, q + (static_cast<size_t>(r) * heads + h) * size);
+    const int64_t block = slots[r] / kBlockTokens;
+    const int token = static_cast<int>(slots[r] % kBlockTokens);
+    for (int g = 0; g < kv.kv_heads; ++g) {
+      transform(row + (heads + g) * size, k_norm, 1.0f, turned);
+      float* keys = kv.keys_of(block, g);
+      for (int d = 0; d < size; ++d) keys[d * kBlockTokens + token] = turned[d];
+      std::memcpy(kv.values_of(block, g) + token * size, row + (heads + kv.kv_heads + g) * size, size * sizeof(float));
+    }
+  });
+}
+
+TENUTO_API void tenuto_attention(TenutoPool* pool, const float* q, int heads, const int32_t* query_starts,
+                                 const int32_t* kv_lens, const int64_t* tables, int table_width, int sequences,
+                                 const TenutoLayer* layer, float* out) {
+  const FloatKernels& k = float_kernels();
+  const AttentionLayer kv{layer->keys,     layer->values,    layer->num_blocks,
+                          layer->kv_heads, layer->head_size, layer->window};
+  const int share = heads / kv.kv_heads, rows = query_starts[sequences];
+  // Tasks are (row, KV head). They differ in length; taken one by one, they even out.
+  pool->run(rows * kv.kv_heads, [&](int task) {
+    const int row = task / kv.kv_heads, g = task % kv.kv_heads;
+    const int s = static_cast<int>(std::upper_bound(query_starts, query_starts + sequences + 1, row) - query_starts) - 1;
+    const int position = kv_lens[s] - query_starts[s + 1] + row;
+    const size_t at = (static_cast<size_t>(row) * heads + g * share) * kv.head_size;
+    k.attend(kv, q + at, tables + static_cast<size_t>(s) * table_width, g, share, position, out + at);
+  });
+}

@@ -1,0 +1,58 @@
+// Norms, activations and rotation of one row. Included once for each instruction set.
+#include <cmath>
+
+#include "attention.h"
+#include "vector16.h"
+
+namespace tenuto {
+namespace {
+
+void rms_norm_row(const float* x, const float* weight, int size, float eps, float* out) {
+  V16 squares = {};
+  int i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    const V16 v = load16(x + i);
+    squares += v * v;
+  }
+  float total = sum16(squares);
+  for (; i < size; ++i) total += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(total / static_cast<float>(size) + eps);
+  for (i = 0; i < size; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void add_row(const float* x, const float* y, int size, float* out) {
+  for (int i = 0; i < size; ++i) out[i] = x[i] + y[i];
+}
+
+// gate / (1 + exp(-gate)) for silu (0), gate / (1 + exp(-2 u)) for gelu in its tanh form (1), times up.
+inline V16 activate(V16 gate, int activation) {
+  const V16 argument =
+      activation == 0 ? -gate : (gate * gate * gate * 0.044715f + gate) * -1.5957691216057308f;  // -2 sqrt(2 / pi)
+  const V16 capped = argument > all(88.0f) ? all(88.0f) : argument;
+  return gate / (exp16(capped) + 1.0f);
+}
+
+void gated_row(const float* gate, const float* up, int size, int activation, float* out) {
+  int i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    store16(out + i, activate(load16(gate + i), activation) * load16(up + i));
+  if (i < size) {  // the rest takes the same path, so that a feature's place does not matter
+    float padded[2][kLanes] = {}, result[kLanes];
+    for (int j = i; j < size; ++j) padded[0][j - i] = gate[j], padded[1][j - i] = up[j];
+    store16(result, activate(load16(padded[0]), activation) * load16(padded[1]));
+    for (int j = i; j < size; ++j) out[j] = result[j - i];
+  }
+}
+
+// Pairs (j, j + size / 2); the result is multiplied by `factor`.
+void rotate_head(const float* x, const float* cos, const float* sin, int size, float factor, float* out) {
+  const int half = size / 2;
+  for (int j = 0; j < half; ++j) {
+    const float first = x[j], second = x[j + half];
+    out[j] = (first * cos[j] - second * sin[j]) * factor;
+    out[j + half] = (second * cos[j] + first * sin[j]) * factor;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,6 @@
+#include "attention_body.h"
+#include "floats_body.h"
+
+namespace tenuto {
+const FloatKernels kPortableFloats{attend_any, rms_norm_row, add_row, gated_row, rotate_head};
+}

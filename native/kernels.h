@@ -1,0 +1,80 @@
+// The C interface of the CPU kernels. Everything is row-major and contiguous unless it says otherwise.
+//
+// Integer products are exact, and sums of floats are taken in an order that depends on the row alone: a row's bits do
+// not depend on how many rows there are, which place it has, or how many threads work.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#define TENUTO_API extern "C" __attribute__((visibility("default")))
+
+namespace tenuto {
+constexpr int kGroup = 64;       // inputs that share a scale, of weights and of activations
+constexpr int kPanel = 16;       // outputs packed side by side
+constexpr int kPanelBytes = kGroup * kPanel;  // of one group of a panel
+}  // namespace tenuto
+
+struct TenutoPool;  // threads; see thread_pool.h
+
+// --- machine ---------------------------------------------------------------------------------------------------------
+
+// Name of the instruction set in use: "avx512-vnni", "avx2", "neon-dot" or "portable".
+TENUTO_API const char* tenuto_isa();
+// For tests: do without the machine's own instructions (1), or with them again (0).
+TENUTO_API void tenuto_use_portable(int portable);
+TENUTO_API TenutoPool* tenuto_pool_new(int num_threads);
+TENUTO_API void tenuto_pool_free(TenutoPool* pool);
+
+// --- INT8 weights x INT8 activations ---------------------------------------------------------------------------------
+
+// Bytes of a packed matrix. `in` is rounded up to a multiple of 64, `out` to a multiple of 16.
+TENUTO_API size_t tenuto_int8_packed_bytes(int out, int in);
+
+// Quantise and pack a matrix [out, in]. Each row has a half-precision scale for every 64 inputs: max |w| / 127.
+// The memory must be 64-byte aligned.
+TENUTO_API void tenuto_int8_pack(const float* weights, int out, int in, void* packed);
+
+// What a packed matrix stands for, exactly: [out, in].
+TENUTO_API void tenuto_int8_unpack(const void* packed, int out, int in, float* weights);
+
+// Bytes of scratch that `tenuto_int8_linear` wants for `rows` rows.
+TENUTO_API size_t tenuto_int8_scratch_bytes(int rows, int in);
+
+// y [rows, out] = x [rows, in] W^T (+ bias [out], if not null). Each row of x is quantised for every 64 inputs with the
+// scale max |x| / 127 (float32).
+TENUTO_API void tenuto_int8_linear(TenutoPool* pool, const float* x, int rows, int in, const void* packed, int out,
+                                   const float* bias, float* y, void* scratch);
+
+// --- floats ----------------------------------------------------------------------------------------------------------
+
+// out = x / rms(x) * weight, row by row: [rows, size]. With a residual, x + residual is normed, and stored in `total`.
+TENUTO_API void tenuto_rms_norm(TenutoPool* pool, const float* x, const float* residual, const float* weight, int rows,
+                                int size, float eps, float* out, float* total);
+
+// out [rows, size] = activation(gate) * up, of gate_up [rows, 2 size]. activation: 0 silu, 1 gelu (tanh).
+TENUTO_API void tenuto_gated(TenutoPool* pool, const float* gate_up, int rows, int size, int activation, float* out);
+
+// --- attention -------------------------------------------------------------------------------------------------------
+
+// KV of one layer, in blocks of 16 tokens: keys [kv_heads, blocks, head_size, 16], values [kv_heads, blocks, 16,
+// head_size]. head_size is a multiple of 16, at most 1024.
+struct TenutoLayer {
+  float* keys;
+  float* values;
+  int32_t num_blocks;
+  int32_t kv_heads;
+  int32_t head_size;
+  int32_t window;  // 0: none
+};
+
+// Norm (weights may be null) and rotate (cos_sin [rows, 2, head_size / 2], may be null) the heads of Q and K; store K and
+// V in their slots. qkv: [rows, (heads + 2 kv_heads) head_size]; q: [rows, heads, head_size], multiplied by q_scale.
+TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int rows, int heads, const float* cos_sin,
+                                        const float* q_norm, const float* k_norm, float eps, float q_scale,
+                                        const int64_t* slots, const TenutoLayer* layer, float* q);
+
+// Causal attention of every row over its sequence's blocks. query_starts: [sequences + 1]; kv_lens: [sequences];
+// tables: [sequences, table_width]; q is scaled already; out: [rows, heads, head_size].
+TENUTO_API void tenuto_attention(TenutoPool* pool, const float* q, int heads, const int32_t* query_starts,
+                                 const int32_t* kv_lens, const int64_t* tables, int table_width, int sequences,
+                                 const TenutoLayer* layer, float* out);

@@ -1,0 +1,36 @@
+"""The device for a precision on this machine."""
+
+from __future__ import annotations
+
+import os
+
+import structlog
+
+from tenuto.device.cpu import CpuDevice, native_library
+from tenuto.device.protocol import Device, Precision
+from tenuto.device.reference import ReferenceDevice
+
+
+def choose_device(precision: Precision, num_threads: int | None) -> Device:
+    """INT8 runs on the native kernels; where they are not installed, the reference device stands in and says so.
+
+    Args:
+        num_threads: None: one for each core that this process may use.
+    """
+    if precision != "int8":
+        return ReferenceDevice(precision)
+    library = native_library()
+    if library is not None:
+        return CpuDevice(library, num_threads or _num_cores())
+    structlog.get_logger("tenuto.device").warning(
+        "the native kernels are not installed: INT8 is computed by the reference device, slowly",
+        fix="install a C++ compiler and install Tenuto again",
+    )
+    return ReferenceDevice(precision)
+
+
+def _num_cores() -> int:
+    """Cores that this process may use, where the system tells; all of them otherwise."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

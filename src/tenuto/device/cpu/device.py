@@ -1,0 +1,281 @@
+"""The CPU device: INT8 weights and activations, float32 KV, every operation a native kernel.
+
+Integer products are exact and float sums have one order per row, so that it is row-invariant by construction.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tenuto.device.cpu.library import LayerStruct, NativeLibrary
+from tenuto.device.mixture import mix
+from tenuto.device.protocol import (
+    Activation,
+    AttentionSpec,
+    Floats,
+    HeadTransform,
+    KVPool,
+    LayerKV,
+    LinearWeight,
+    Mixture,
+    Pointwise,
+    Precision,
+    RotaryTable,
+    Step,
+)
+from tenuto.device.ragged import RaggedBatch
+from tenuto.device.reference import ReferenceDevice
+from tenuto.device.rotary import ReferenceRotaryTable
+from tenuto.errors import UnsupportedModel
+
+BLOCK_SIZE = 16
+_MAX_HEAD_DIM = 1024
+_ACTIVATIONS: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
+
+
+@dataclass(frozen=True)
+class Int8Linear:
+    """A matrix as the kernels want it; see native/int8.h."""
+
+    packed: Tensor  # uint8, 64-byte aligned
+    in_features: int
+    out_features: int
+    bias: Tensor | None
+
+
+class CpuLayerKV:
+    """Keys [G, num_blocks, D, 16] and values [G, num_blocks, 16, D] of one layer."""
+
+    def __init__(self, spec: AttentionSpec, keys: Tensor, values: Tensor) -> None:
+        self.spec, self.keys, self.values = spec, keys, values
+        num_blocks = keys.shape[1]
+        self.struct = LayerStruct(
+            keys.data_ptr(), values.data_ptr(), num_blocks, spec.num_kv_heads, spec.head_dim, spec.window or 0
+        )
+        self.reference = ctypes.byref(self.struct)
+
+
+class CpuKVPool:
+    """All layers' KV: float32, zeroed."""
+
+    def __init__(self, specs: Sequence[AttentionSpec], num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = BLOCK_SIZE
+        self._layers = []
+        for spec in specs:
+            shape = (spec.num_kv_heads, num_blocks, BLOCK_SIZE * spec.head_dim)
+            self._layers.append(CpuLayerKV(spec, torch.zeros(shape), torch.zeros(shape)))
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers)
+
+    def layer(self, index: int) -> CpuLayerKV:
+        return self._layers[index]
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        if not pairs:
+            return
+        sources, targets = (torch.tensor(side) for side in zip(*pairs, strict=True))
+        for layer in self._layers:
+            for stored in (layer.keys, layer.values):
+                stored[:, targets] = stored[:, sources]
+
+
+@dataclass(frozen=True)
+class CpuStep:
+    batch: RaggedBatch
+    angles: tuple[Tensor, ...]  # float32 [T, 2, D / 2] of each rotary table
+    query_starts: Tensor  # int32 [S + 1]
+    kv_lens: Tensor  # int32 [S]
+
+
+class CpuDevice:
+    """See the `Device` protocol for the operations.
+
+    Args:
+        library: the compiled kernels.
+        num_threads: threads that compute, the caller's included.
+    """
+
+    name = "cpu"
+    precision: Precision = "int8"
+    block_size = BLOCK_SIZE
+    row_invariant = True
+
+    def __init__(self, library: NativeLibrary, num_threads: int) -> None:
+        self._native = library
+        self._pool = library.pool_new(num_threads)
+        weakref.finalize(self, library.pool_free, self._pool)
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._scratch_lock = threading.Lock()
+        self._plain = ReferenceDevice("fp32")
+
+    def upload(self, values: Floats) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values))
+
+    def upload_norm(self, values: Floats) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values))
+
+    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> Int8Linear:
+        matrix = np.ascontiguousarray(np.concatenate(parts)) if len(parts) > 1 else np.ascontiguousarray(parts[0])
+        num_out, num_in = matrix.shape
+        packed = _aligned(self._native.int8_packed_bytes(num_out, num_in))
+        self._native.int8_pack(matrix.ctypes.data, num_out, num_in, packed.data_ptr())
+        bias = torch.from_numpy(np.concatenate(biases)) if biases else None
+        return Int8Linear(packed, num_in, num_out, bias)
+
+    def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> ReferenceRotaryTable:
+        return ReferenceRotaryTable(inverse_frequencies, scale, max_positions)
+
+    def kv_bytes_per_token(self, specs: Sequence[AttentionSpec]) -> int:
+        return sum(2 * spec.num_kv_heads * spec.head_dim * 4 for spec in specs)
+
+    def allocate_kv(self, specs: Sequence[AttentionSpec], num_blocks: int) -> CpuKVPool:
+        for spec in specs:
+            if spec.head_dim % 16 or spec.head_dim > _MAX_HEAD_DIM:
+                raise UnsupportedModel(
+                    f"INT8 on the CPU takes heads of a multiple of 16 up to {_MAX_HEAD_DIM} elements, "
+                    f"this model's have {spec.head_dim}; use precision fp32 or bf16"
+                )
+        return CpuKVPool(specs, num_blocks)
+
+    def copy_blocks(self, kv: KVPool, pairs: Sequence[tuple[int, int]]) -> None:
+        assert isinstance(kv, CpuKVPool)
+        kv.copy_blocks(pairs)
+
+    def begin_step(self, batch: RaggedBatch, rotary: Sequence[RotaryTable], kv: KVPool) -> CpuStep:
+        angles = []
+        for table in rotary:
+            assert isinstance(table, ReferenceRotaryTable)
+            angles.append(table.rows(batch.positions))
+        return CpuStep(
+            batch,
+            tuple(angles),
+            torch.tensor(batch.query_starts, dtype=torch.int32),
+            torch.tensor(batch.kv_lens, dtype=torch.int32),
+        )
+
+    def embed(self, table: Tensor, token_ids: Tensor) -> Tensor:
+        return table.index_select(0, token_ids)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        out = torch.empty_like(x)
+        self._native.rms_norm(
+            self._pool, x.data_ptr(), None, weight.data_ptr(), x.shape[0], x.shape[1], eps, out.data_ptr(), None
+        )
+        return out
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        out, total = torch.empty_like(x), torch.empty_like(x)
+        self._native.rms_norm(
+            self._pool,
+            x.data_ptr(),
+            residual.data_ptr(),
+            weight.data_ptr(),
+            x.shape[0],
+            x.shape[1],
+            eps,
+            out.data_ptr(),
+            total.data_ptr(),
+        )
+        return out, total
+
+    def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
+        assert isinstance(weight, Int8Linear)
+        rows = x.shape[0]
+        out = torch.empty(rows, weight.out_features)
+        if rows == 0:
+            return out
+        bias = None if weight.bias is None else weight.bias.data_ptr()
+        with self._scratch_lock:  # engines may share a device
+            self._native.int8_linear(
+                self._pool,
+                x.data_ptr(),
+                rows,
+                weight.in_features,
+                weight.packed.data_ptr(),
+                weight.out_features,
+                bias,
+                out.data_ptr(),
+                self._scratch_for(rows, weight.in_features),
+            )
+        return out
+
+    def rotate_and_write(self, qkv: Tensor, layer: LayerKV, step: Step, transform: HeadTransform) -> Tensor:
+        assert isinstance(layer, CpuLayerKV) and isinstance(step, CpuStep)
+        spec, rows = layer.spec, qkv.shape[0]
+        q = torch.empty(rows, spec.num_heads, spec.head_dim)
+        self._native.rotate_and_write(
+            self._pool,
+            qkv.data_ptr(),
+            rows,
+            spec.num_heads,
+            None if transform.rotary is None else step.angles[transform.rotary].data_ptr(),
+            None if transform.q_norm is None else transform.q_norm.data_ptr(),
+            None if transform.k_norm is None else transform.k_norm.data_ptr(),
+            transform.eps,
+            spec.score_scale,
+            step.batch.slots.data_ptr(),
+            layer.reference,
+            q.data_ptr(),
+        )
+        return q
+
+    def attention(self, q: Tensor, layer: LayerKV, step: Step) -> Tensor:
+        assert isinstance(layer, CpuLayerKV) and isinstance(step, CpuStep)
+        out = torch.empty(q.shape[0], layer.spec.num_heads * layer.spec.head_dim)
+        tables = step.batch.block_tables
+        self._native.attention(
+            self._pool,
+            q.data_ptr(),
+            layer.spec.num_heads,
+            step.query_starts.data_ptr(),
+            step.kv_lens.data_ptr(),
+            tables.data_ptr(),
+            tables.shape[1],
+            tables.shape[0],
+            layer.reference,
+            out.data_ptr(),
+        )
+        return out
+
+    def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
+        rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+        out = torch.empty(rows, size)
+        self._native.gated(self._pool, gate_up.data_ptr(), rows, size, _ACTIVATIONS[activation], out.data_ptr())
+        return out
+
+    def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
+        return mix(self, x, mixture)
+
+    # Encoders: their products are native, the rest is the reference's.
+
+    def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        return self._plain.add_layer_norm(x, residual, weight, bias, eps)
+
+    def activate(self, x: Tensor, function: Pointwise) -> Tensor:
+        return self._plain.activate(x, function)
+
+    def full_attention(self, qkv: Tensor, starts: Sequence[int], num_heads: int) -> Tensor:
+        return self._plain.full_attention(qkv, starts, num_heads)
+
+    def _scratch_for(self, rows: int, num_in: int) -> int:
+        wanted = self._native.int8_scratch_bytes(rows, num_in)
+        if wanted > self._scratch.numel():
+            self._scratch = _aligned(wanted)
+        return self._scratch.data_ptr()
+
+
+def _aligned(num_bytes: int) -> Tensor:
+    """Memory on a cache line."""
+    memory = torch.empty(num_bytes + 64, dtype=torch.uint8)
+    return memory[-memory.data_ptr() % 64 :][:num_bytes]

@@ -1,0 +1,84 @@
+"""The compiled kernels (native/), if this installation has them."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import tenuto
+
+
+class LayerStruct(ctypes.Structure):
+    """`TenutoLayer` of kernels.h."""
+
+    _fields_ = (
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("num_blocks", c_int32),
+        ("kv_heads", c_int32),
+        ("head_size", c_int32),
+        ("window", c_int32),
+    )
+
+
+_LAYER = POINTER(LayerStruct)
+_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "tenuto_isa": (c_char_p, ()),
+    "tenuto_use_portable": (None, (c_int,)),
+    "tenuto_pool_new": (c_void_p, (c_int,)),
+    "tenuto_pool_free": (None, (c_void_p,)),
+    "tenuto_int8_packed_bytes": (c_size_t, (c_int, c_int)),
+    "tenuto_int8_pack": (None, (c_void_p, c_int, c_int, c_void_p)),
+    "tenuto_int8_unpack": (None, (c_void_p, c_int, c_int, c_void_p)),
+    "tenuto_int8_scratch_bytes": (c_size_t, (c_int, c_int)),
+    "tenuto_int8_linear": (
+        None,
+        (c_void_p, c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p),
+    ),
+    "tenuto_rms_norm": (
+        None,
+        (c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_float, c_void_p, c_void_p),
+    ),
+    "tenuto_gated": (None, (c_void_p, c_void_p, c_int, c_int, c_int, c_void_p)),
+    "tenuto_rotate_and_write": (
+        None,
+        (c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_void_p, c_float, c_float, c_void_p, _LAYER, c_void_p),
+    ),
+    "tenuto_attention": (
+        None,
+        (c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int, _LAYER, c_void_p),
+    ),
+}
+
+
+class NativeLibrary:
+    """The kernels' C functions, typed. Calls release the interpreter's lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(self._library, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name.removeprefix("tenuto_"), function)
+
+    def __getattr__(self, name: str) -> ctypes._NamedFuncPointer:  # for type checkers: set above
+        raise AttributeError(name)
+
+    @property
+    def instruction_set(self) -> str:
+        name: bytes = self.isa()
+        return name.decode()
+
+
+@lru_cache(maxsize=1)
+def native_library() -> NativeLibrary | None:
+    """The kernels, or None: without a compiler, Tenuto is installed without them."""
+    folder = Path(tenuto.__file__).parent
+    for suffix in EXTENSION_SUFFIXES:
+        path = folder / f"_native{suffix}"
+        if path.is_file():
+            return NativeLibrary(path)
+    return None

@@ -1,0 +1,109 @@
+"""The native kernels against the definition of their precision, and with other company and instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import gelu, silu
+
+from tenuto.device import ReferenceDevice
+from tenuto.device.cpu import CpuDevice, NativeLibrary, native_library
+from tenuto.device.int8 import quantised_weights
+from tenuto.device.protocol import AttentionSpec
+from tenuto.errors import UnsupportedModel
+
+LIBRARY = native_library()
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++ compiler")
+
+
+@pytest.fixture(params=["own instructions", "portable"])
+def device(request: pytest.FixtureRequest) -> Iterator[CpuDevice]:
+    assert LIBRARY is not None
+    LIBRARY.use_portable(request.param == "portable")
+    yield CpuDevice(LIBRARY, num_threads=3)
+    LIBRARY.use_portable(0)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    draw = np.random.default_rng(seed)
+    # Rows and columns of very different size, so that scales matter.
+    return (draw.standard_normal(shape) * np.exp(draw.standard_normal((shape[0], 1)))).astype(np.float32)
+
+
+@pytest.mark.parametrize(("num_out", "num_in"), [(1, 1), (16, 64), (33, 70), (96, 576), (5, 200)])
+def test_packed_weights_are_those_of_the_definition(num_out: int, num_in: int) -> None:
+    library: NativeLibrary | None = LIBRARY
+    assert library is not None
+    matrix = random(num_out, num_in)
+    matrix[0] = 0
+    weight = CpuDevice(library, 1).prepare_linear([matrix])
+    found = np.empty_like(matrix)
+    library.int8_unpack(weight.packed.data_ptr(), num_out, num_in, found.ctypes.data)
+    assert np.array_equal(found, quantised_weights(torch.from_numpy(matrix)).numpy())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 40])
+@pytest.mark.parametrize(("num_out", "num_in"), [(33, 70), (96, 576), (16, 64)])
+def test_products_are_those_of_the_definition(device: CpuDevice, rows: int, num_out: int, num_in: int) -> None:
+    parts, bias = [random(num_out, num_in), random(7, num_in, seed=1)], [random(1, num_out + 7, seed=2)[0]]
+    x = torch.from_numpy(random(rows, num_in, seed=3))
+    reference = ReferenceDevice("int8")
+    wanted = reference.linear(x, reference.prepare_linear(parts, bias))
+    found = device.linear(x, device.prepare_linear(parts, bias))
+    torch.testing.assert_close(found, wanted, atol=1e-6 * float(wanted.abs().max()), rtol=1e-5)
+
+
+def test_a_row_has_the_same_bits_in_any_company(device: CpuDevice) -> None:
+    weight = device.prepare_linear([random(200, 130)])
+    x = torch.from_numpy(random(45, 130, seed=1))
+    whole = device.linear(x, weight)
+    norm, gated = torch.ones(130), device.gated(x, "gelu_tanh")
+    for rows in (1, 3, 8, 17):
+        for first in (0, 5, 45 - rows):
+            some = x[first : first + rows].contiguous()
+            assert torch.equal(device.linear(some, weight), whole[first : first + rows])
+            assert torch.equal(device.gated(some, "gelu_tanh"), gated[first : first + rows])
+            assert torch.equal(device.rms_norm(some, norm, 1e-5), device.rms_norm(x, norm, 1e-5)[first : first + rows])
+
+
+def test_threads_change_nothing() -> None:
+    assert LIBRARY is not None
+    matrix, x = random(300, 200), torch.from_numpy(random(20, 200, seed=1))
+    one, many = CpuDevice(LIBRARY, 1), CpuDevice(LIBRARY, 4)
+    for _ in range(20):
+        assert torch.equal(one.linear(x, one.prepare_linear([matrix])), many.linear(x, many.prepare_linear([matrix])))
+
+
+@pytest.mark.parametrize("size", [16, 50, 576])
+def test_norms_and_activations(device: CpuDevice, size: int) -> None:
+    x, y = torch.from_numpy(random(9, 2 * size)), torch.from_numpy(random(9, 2 * size, seed=1))
+    weight = torch.from_numpy(random(1, 2 * size, seed=2)[0])
+    normed, total = device.add_rms_norm(x, y, weight, 1e-5)
+    assert torch.equal(total, x + y)
+    exact = total.double() / (total.double().square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+    torch.testing.assert_close(normed.double(), exact, atol=1e-5, rtol=1e-5)
+    gate, up = x.double().chunk(2, -1)
+    for activation, of_gate in (("silu", silu(gate)), ("gelu_tanh", gelu(gate, approximate="tanh"))):
+        torch.testing.assert_close(device.gated(x, activation).double(), of_gate * up, atol=1e-5, rtol=1e-5)
+
+
+def test_activations_of_extreme_values(device: CpuDevice) -> None:
+    x = torch.tensor([[-1e4, -100.0, 0.0, 100.0, 1e4, 1, 1, 1, 1, 1]])
+    for activation in ("silu", "gelu_tanh"):
+        assert device.gated(x, activation)[0].tolist() == pytest.approx([0, 0, 0, 100, 1e4], abs=1e-30)
+
+
+def test_what_is_no_number_stays_none(device: CpuDevice) -> None:
+    """The engine fails a request whose logits are not finite: they must not be rounded into numbers here."""
+    x = torch.ones(2, 64)
+    x[0, 3] = float("nan")
+    found = device.linear(x, device.prepare_linear([random(16, 64)]))
+    assert not torch.isfinite(found[0]).any() and torch.isfinite(found[1]).all()
+
+
+def test_head_sizes_without_a_kernel_are_refused(device: CpuDevice) -> None:
+    with pytest.raises(UnsupportedModel, match="multiple of 16"):
+        device.allocate_kv([AttentionSpec(2, 1, 10)], 4)
