@@ -243,7 +243,8 @@ def _random_scalar(kind: str, schema: dict[str, Any], rng: random.Random) -> Any
         case "integer":
             return rng.choice([rng.randrange(-120, 120), rng.randrange(-10, 15), rng.randrange(1200)])
         case "number":
-            return rng.choice([rng.randrange(-20, 20), rng.randrange(-400, 4000) / 4, rng.randrange(5000) / 100])
+            one = rng.choice([rng.randrange(-20, 20), rng.randrange(-400, 4000) / 4, rng.randrange(5000) / 100])
+            return int(one) if float(one).is_integer() else one  # as grammars write numbers
         case "boolean":
             return rng.random() < 0.5
         case _:

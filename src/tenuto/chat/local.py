@@ -14,6 +14,7 @@ from tenuto.chat.choices import Choice, merge, share_prompt, turn_of_choice
 from tenuto.chat.encoder import ConversationEncoder, Encoded, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
+from tenuto.chat.relaxations import RelaxationLog
 from tenuto.chat.reply import ReplyReader
 from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
@@ -71,6 +72,7 @@ class LocalModelClient:
         self._limits = limits
         self._encoder = ConversationEncoder(text.tokenizer, text.template, text.tool_format, limits.encoding)
         self._held = HeldConversations(limits.max_sessions)
+        self._relaxations = RelaxationLog()
         self._preparing = Offload("tenuto-chat", limits.prepare_threads) if limits.prepare_threads else None
         self._engine_info: EngineInfo | None = None
 
@@ -104,6 +106,7 @@ class LocalModelClient:
         tokenizer = self._text.tokenizer
         check_size(request, engine.max_model_tokens, tokenizer.max_token_bytes)
         turn = await self._prepare(lambda: read_turn(request, self._text.tool_format, tokenizer.eos_ids))
+        self._relaxations.tell(turn.relaxed)
         choices = [Choice(0, await self._claim(request.session), turn)]
         choices += [Choice(i, await self._claim(None), turn_of_choice(turn, i)) for i in range(1, request.n)]
         try:
@@ -146,6 +149,7 @@ class LocalModelClient:
             usage=choice.usage(generation.usage(ttft_s or 0.0, self._clock.now() - start_s)),
             token_ids=(*kept, *added),
             choice=choice.index,
+            relaxed=choice.turn.relaxed,
         )
 
     async def _prepare(self, work: Callable[[], T]) -> T:

@@ -13,7 +13,7 @@ from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import TokenId
 from tenuto.protocol.chat import MAX_CHOICES, ChatRequest, NamedTool
 from tenuto.protocol.engine import GenerateParams
-from tenuto.protocol.grammar import GrammarSpec
+from tenuto.protocol.grammar import GrammarSpec, Relaxation
 from tenuto.protocol.messages import ToolSpec
 from tenuto.text.tool_format import ToolCallFormat
 
@@ -30,6 +30,11 @@ class Turn:
     @property
     def may_call(self) -> bool:
         return bool(self.conversation.tools)
+
+    @property
+    def relaxed(self) -> tuple[Relaxation, ...]:
+        """What of the tools' schemas the grammar does not hold."""
+        return () if self.params.grammar is None else self.params.grammar.relaxed
 
     def check_room(self, num_prompt: int, max_tokens: int) -> None:
         """Raises ContextLengthError unless prompt and reply fit."""
@@ -64,7 +69,7 @@ def read_turn(request: ChatRequest, tool_format: ToolCallFormat, eos_ids: frozen
 
     Raises:
         InvalidRequest: names the field or the message.
-        GrammarError: a tool's schema cannot be made a grammar.
+        GrammarError: the response's or a strict tool's schema cannot be made a grammar.
     """
     if not request.messages:
         raise InvalidRequest("messages is empty; give at least one", param="messages")
@@ -106,12 +111,16 @@ def _tools(request: ChatRequest) -> tuple[ToolSpec, ...]:
 
 def _grammar(request: ChatRequest, tools: Sequence[ToolSpec], tool_format: ToolCallFormat) -> GrammarSpec | None:
     """Arguments declared as copied may hold only what the user or a tool said: not the system, no worked example."""
+    response, choice = request.response, request.tool_choice
+    if response is not None and (choice == "required" or isinstance(choice, NamedTool)):
+        raise InvalidRequest(
+            "response says what the reply is, but tool_choice asks for a call; leave out one", "response"
+        )
     if not tools:
-        return None
+        return response
     said = [message.content for message in request.messages if message.role in ("user", "tool") and message.content]
-    choice = request.tool_choice
     assert choice != "none", "then there are no tools"
-    return tool_format.grammar(tools, choice, request.parallel_tool_calls, said)
+    return tool_format.grammar(tools, choice, request.parallel_tool_calls, said, response)
 
 
 def _conversation(request: ChatRequest, tools: tuple[ToolSpec, ...]) -> Conversation:

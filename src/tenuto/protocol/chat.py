@@ -9,6 +9,7 @@ import msgspec
 
 from tenuto.ids import CallId, SessionId, TokenId
 from tenuto.protocol.engine import SamplingParams
+from tenuto.protocol.grammar import GrammarSpec, Relaxation
 from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 
@@ -33,6 +34,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
+    response: GrammarSpec | None = None  # what the reply's text must be; with tools, unless it calls one
     max_tokens: int | None = None
     sampling: SamplingParams = SamplingParams()
     n: int = 1  # choices, up to MAX_CHOICES; more than 1 only without a session. Each has a seed of its own
@@ -124,6 +126,7 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="reply_finish
     usage: ChatUsage
     token_ids: tuple[TokenId, ...] = ()  # as generated
     choice: int = 0
+    relaxed: tuple[Relaxation, ...] = ()  # what of the tools' schemas was not held
 
 
 ModelEvent: TypeAlias = TextDelta | TokensScored | ToolCallStarted | ToolCallDelta | ToolCallFinished | ReplyFinished

@@ -35,6 +35,7 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     parameters: dict[str, Any]  # JSON Schema of the arguments object; see COPIED
+    strict: bool = False  # refuse what of the schema cannot be held; otherwise that part is relaxed, and told
 
 
 COPIED = "x-tenuto-copied"

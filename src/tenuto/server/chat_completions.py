@@ -43,7 +43,7 @@ before the first event has its own status; a later one is an event `{{"error": .
 A client that closes its connection cancels its request.
 
 Not served, and refused unless they ask for nothing: {", ".join(f"`{name}`" for name in NOT_SERVED)}; images, audio and
-files in messages. `response_format` may be text.
+files in messages.
 """
 
 _STREAM = {"text/event-stream": {"schema": {"type": "string"}}}

@@ -14,6 +14,7 @@ from tenuto.errors import InvalidRequest
 from tenuto.ids import CallId, RequestId, TokenId
 from tenuto.protocol.chat import ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.engine import SamplingParams
+from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.server.body import decode_json
 from tenuto.server.limits import ServerLimits
@@ -31,7 +32,6 @@ DEFAULT_TEMPERATURE = 1.0
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
 NOT_SERVED: dict[str, tuple[Any, ...]] = {
-    "response_format": (None, {"type": "text"}),
     "modalities": (None, ["text"]),
     "audio": (None,),
     "functions": (None, []),
@@ -83,6 +83,7 @@ def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: Ser
         tools=tools,
         tool_choice=_tool_choice(body, tools),
         parallel_tool_calls=body.parallel_tool_calls is not False,
+        response=_response(body),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         sampling=_sampling(body, request_id),
         n=body.n or 1,
@@ -146,9 +147,26 @@ def _tools(tools: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
             raise InvalidRequest(f"{path}: {function.name!r} is declared twice", path)
         parameters = function.parameters or {"type": "object", "properties": {}}
         specs[function.name] = ToolSpec(
-            name=function.name, description=function.description or "", parameters=parameters
+            name=function.name,
+            description=function.description or "",
+            parameters=parameters,
+            strict=bool(function.strict),
         )
     return tuple(specs.values())
+
+
+def _response(body: ChatCompletionBody) -> GrammarSpec | None:
+    asked = body.response_format
+    if asked is None or asked.type == "text":
+        return None
+    if body.tool_choice not in (None, "auto", "none"):
+        raise InvalidRequest("response_format: not with a tool_choice that asks for a call", "response_format")
+    if asked.type == "json_object":
+        return GrammarSpec(kind="json_schema", source='{"type": "object"}')
+    if asked.json_schema is None:
+        path = "response_format.json_schema"
+        raise InvalidRequest(f"{path} is required of the type json_schema", path)
+    return GrammarSpec(kind="json_schema", source=json.dumps(asked.json_schema.schema_, ensure_ascii=False))
 
 
 def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolChoice:

@@ -80,7 +80,11 @@ class FunctionSpec(_Wire):
     parameters: dict[str, Any] | None = Field(
         None, description="JSON Schema of the arguments object; missing: no arguments"
     )
-    strict: bool | None = Field(None, description="without effect: calls are always decoded under the schema")
+    strict: bool | None = Field(
+        None,
+        description="true: a schema that cannot be held exactly is refused. Otherwise calls are decoded under what of "
+        "it can be held, and the rest is logged",
+    )
 
 
 class WireTool(_Wire):
@@ -95,6 +99,20 @@ class FunctionName(_Wire):
 class NamedToolChoice(_Wire):
     type: Literal["function"]
     function: FunctionName
+
+
+class JsonSchemaSpec(_Wire):
+    name: str | None = Field(None, description="for people")
+    description: str | None = Field(None, description="for people")
+    schema_: dict[str, Any] = Field(alias="schema", description="JSON Schema of the answer; see the table in grammars")
+    strict: bool | None = Field(None, description="without effect: the schema is always held, or refused")
+
+
+class ResponseFormat(_Wire):
+    """What the answer's text is: anything, a JSON object, or JSON under a schema."""
+
+    type: Literal["text", "json_object", "json_schema"] = Field(description="`text`, `json_object` or `json_schema`")
+    json_schema: JsonSchemaSpec | None = Field(None, description="with `json_schema`, required: the schema")
 
 
 class StreamOptions(_Wire):
@@ -190,6 +208,9 @@ class ChatCompletionBody(_Wire):
         | None
     ) = Field(
         None, description=f"the text ends before the first of these: a string, or a list of up to {MAX_STOPS} strings"
+    )
+    response_format: ResponseFormat | None = Field(
+        None, description="what the answer's text must be; with tools, unless it calls one. Not with a required call"
     )
     stream: bool | None = Field(None, description="send the answer as server-sent events while it is generated")
     stream_options: StreamOptions | None = Field(None, description="only with stream")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections import OrderedDict
@@ -18,12 +17,11 @@ from tenuto.text.json_schema import normalise, parse_schema
 from tenuto.text.json_schema_compile import library_fault
 from tenuto.text.lark_check import checked_lark
 from tenuto.text.marked import ControlMarker, MarkedText, choose_mark
-from tenuto.text.regex_syntax import whole_match
+from tenuto.text.rule_body import rule_body
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.tool_grammar import COMPACT, literal
+from tenuto.text.tool_grammar import COMPACT
 
 _MAX_SOURCE_CHARS = 2_000_000
-_MAX_CHOICES = 10_000
 _MAX_KEPT = 16  # grammars; a large one, with a long text to copy from, takes some tens of MB
 
 
@@ -99,7 +97,7 @@ class LLGuidanceCompiler:
             raise GrammarError(f"the grammar has {len(spec.source)} characters, more than {_MAX_SOURCE_CHARS}")
         matcher = LLMatcher(self._tokenizer, _library_grammar(spec), log_level=0, limits=self._limits)
         if matcher.is_error():
-            fault = library_fault(normalise(parse_schema(spec.source)).schema) if spec.kind == "json_schema" else ""
+            fault = library_fault(normalise(parse_schema(spec.source)).schema) if spec.kind == "json_schema" else None
             raise GrammarError(f"the grammar cannot be compiled: {fault or _reason(matcher)}")
         return CompiledGrammar(matcher, self._num_words)
 
@@ -155,29 +153,7 @@ def _reason(matcher: LLMatcher) -> str:
 
 def _library_grammar(spec: GrammarSpec) -> str:
     """The spec, checked, as the library takes it. Raises GrammarError."""
-    match spec.kind:
-        case "lark":
-            return str(LLMatcher.grammar_from_lark(checked_lark(spec.source)))
-        case "regex":
-            return str(LLMatcher.grammar_from_regex(whole_match(spec.source)))
-        case "json_schema":
-            normal = normalise(parse_schema(spec.source)).schema
-            return str(LLMatcher.grammar_from_json_schema(normal, overrides=COMPACT))
-        case "choices":
-            return str(LLMatcher.grammar_from_lark(f"start: {' | '.join(map(literal, _choices(spec.source)))}"))
-
-
-def _choices(source: str) -> list[str]:
-    """The strings of which the text is exactly one. Raises GrammarError."""
-    try:
-        choices = json.loads(source)
-    except (ValueError, RecursionError) as error:
-        raise GrammarError(f"the choices are not JSON: {error}") from error
-    if not isinstance(choices, list) or not choices or not all(isinstance(c, str) and c for c in choices):
-        raise GrammarError("the choices must be a list of at least one string, none of them empty")
-    if len(choices) > _MAX_CHOICES:
-        raise GrammarError(f"there are {len(choices)} choices, more than {_MAX_CHOICES}")
-    for index, choice in enumerate(choices):
-        if re.search("[\ud800-\udfff]", choice):
-            raise GrammarError(f"choice {index} holds half a surrogate pair, which is no character")
-    return list(dict.fromkeys(choices))
+    if spec.kind == "json_schema":
+        return str(LLMatcher.grammar_from_json_schema(normalise(parse_schema(spec.source)).schema, overrides=COMPACT))
+    source = checked_lark(spec.source) if spec.kind == "lark" else f"start: {rule_body(spec)}"
+    return str(LLMatcher.grammar_from_lark(source))

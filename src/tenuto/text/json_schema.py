@@ -42,10 +42,11 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
 
 
-def normalise(schema: Any, *, strict: bool = True) -> Normal:
+def normalise(schema: Any, *, strict: bool = True, root: Any = None, at: str = "#") -> Normal:
     """
     Args:
         schema: parsed JSON.
+        root: what references are followed in, where the schema is only a part; `at`: the part's path in it.
         strict: refuse what cannot be enforced. Otherwise such a keyword is left out, so that more values pass there,
             and told in `relaxed`; all others are enforced.
 
@@ -54,20 +55,19 @@ def normalise(schema: Any, *, strict: bool = True) -> Normal:
             strict or not, the schema is too large or nested too deep.
     """
     try:
-        return _normalise(schema, strict)
+        return _normalise(SchemaReader(schema, strict, root, at))
     except RecursionError as error:
         raise GrammarError("the schema's definitions lead into one another too deep") from error
 
 
-def _normalise(schema: Any, strict: bool) -> Normal:
-    reader = SchemaReader(schema, strict)
+def _normalise(reader: SchemaReader) -> Normal:
     root = reader.root()
     check_levels(reader.definitions)
     if (name := bare_cycle(reader.definitions)) is not None:
         raise GrammarError(f"schema at {reader.pointer(name)}: it refers to itself with nothing in between")
     definitions, root = prune_endless(reader.definitions, root)
     if root is False:
-        raise GrammarError("schema at #: no finite value can satisfy it")
+        raise GrammarError(f"schema at {reader.at}: no finite value can satisfy it")
     whole = {} if root is True else dict(root)
     check_cost(whole, definitions)
     if definitions:

@@ -44,10 +44,13 @@ class _Node:
 class SchemaReader:
     """Reads one schema. `definitions`: the normal form of everything referred to, under names of our own."""
 
-    def __init__(self, schema: Any, strict: bool) -> None:
+    def __init__(self, schema: Any, strict: bool, root: Any = None, at: str = "#") -> None:
         self._schema = schema
+        self._whole = schema if root is None else root
+        self.at = at
         self._strict = strict
         self._names: dict[str, str] = {}  # JSON pointer → name among the definitions
+        self._pending: list[tuple[str, Any]] = []  # referred to, and not read yet
         self._num_nodes = 0
         self._one_ofs: list[tuple[_Node, list[Any], str]] = []
         self.definitions: dict[str, Any] = {}
@@ -56,7 +59,10 @@ class SchemaReader:
     def root(self) -> Any:
         if not isinstance(self._schema, dict):
             raise GrammarError("a JSON Schema must be an object")
-        root = self._read(self._schema, "#", 0)
+        root = self._read(self._schema, self.at, 0)
+        while self._pending:
+            pointer, target = self._pending.pop()
+            self.definitions[self._names[pointer]] = self._read(target, pointer, 1)
         for node, options, at in self._one_ofs:
             try:
                 self._check_one_of(node, options, at)
@@ -174,14 +180,12 @@ class SchemaReader:
         if value != "#" and not value.startswith("#/"):
             raise _fault(at, f"`$ref` to the anchor {value[:100]!r} is not supported; use a JSON pointer, #/...")
         if value not in self._names:
-            target = self._resolve(value, at)
-            name = self._names[value] = f"d{len(self._names)}"
-            self.definitions[name] = True  # until it is known; a cycle without structure is found later
-            self.definitions[name] = self._read(target, value, node.depth + 1)
+            self._pending.append((value, self._resolve(value, at)))
+            self._names[value] = f"d{len(self._names)}"
         node.kept["$ref"] = f"#/$defs/{self._names[value]}"
 
     def _resolve(self, pointer: str, at: str) -> Any:
-        target = self._schema
+        target = self._whole
         for part in unquote(pointer).split("/")[1:]:
             key = part.replace("~1", "/").replace("~0", "~")
             if isinstance(target, dict) and key in target:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tenuto.errors import GrammarError
 from tenuto.text.json_schema import normalise
+from tenuto.text.tool_grammar import inline_schema
 
 MAX_RULES = 5_000  # lines and alternatives: compiling takes more than linear time, and no interrupt
 MAX_CONJUNCTIONS = 8  # `&` in one terminal, those of the terminals it uses included
@@ -36,7 +37,7 @@ def checked_lark(source: str) -> str:
         if name.startswith("%") and name not in _DIRECTIVES:
             raise GrammarError(f"the grammar, line {line}: {name} is not supported")
         terminals.see(piece)
-        pieces.append(f"%json {_schema(schema, line)}" if name == "%json" else piece)
+        pieces.append(_schema(schema, line) if name == "%json" else piece)
     terminals.check()
     return "".join(pieces)
 
@@ -64,15 +65,11 @@ def _pieces(source: str) -> Iterator[tuple[str, int]]:
 
 
 def _schema(source: str, line: int) -> str:
-    schema = json.loads(source)
-    options = schema.pop("x-guidance", None) if isinstance(schema, dict) else None
+    """Of tools' grammars, whose schemas are in normal form already, this changes nothing but the spelling."""
     try:
-        normal = normalise(schema).schema
+        return inline_schema(normalise(json.loads(source)).schema)
     except GrammarError as error:
         raise GrammarError(f"the grammar, line {line}: {error}") from error
-    if options is not None:
-        normal["x-guidance"] = options
-    return json.dumps(normal, ensure_ascii=False)
 
 
 class _Terminals:

@@ -101,6 +101,7 @@ class _Parser:
     def __init__(self, pattern: str) -> None:
         self._text = pattern
         self._at = 0
+        self._dot_is_all = False
 
     def whole(self) -> Node:
         node = self._either(0)
@@ -144,18 +145,13 @@ class _Parser:
         char = self._take()
         match char:
             case "(":
-                self._open(start)
-                inside = self._either(depth + 1)
-                if self._peek() != ")":
-                    self._fail("this group is not closed", start)
-                self._at += 1
-                return inside
+                return self._group(start, depth)
             case "[":
                 return self._set(start)
             case "^" | "$":
                 return Edge(char, start)
             case ".":
-                return Chars(complement(_LINE_ENDS))
+                return Chars(complement(() if self._dot_is_all else _LINE_ENDS))
             case "\\":
                 return self._escape(start)
             case "*" | "+" | "?":
@@ -165,12 +161,25 @@ class _Parser:
             case _:
                 return Chars(((self._code(char, start),) * 2,))
 
+    def _group(self, start: int, depth: int) -> Node:
+        before = self._dot_is_all
+        self._open(start)
+        inside = self._either(depth + 1)
+        self._dot_is_all = before
+        if self._peek() != ")":
+            self._fail("this group is not closed", start)
+        self._at += 1
+        return inside
+
     def _open(self, start: int) -> None:
         """Past what a group begins with."""
         if self._peek() != "?":
             return
         if self._text.startswith("(?:", start):
             self._at = start + 3
+        elif self._text.startswith("(?s:", start):
+            self._dot_is_all = True
+            self._at = start + 4
         elif named := _NAMED.match(self._text, start):
             self._at = named.end()
         else:

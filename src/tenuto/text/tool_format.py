@@ -19,6 +19,7 @@ from tenuto.text.hermes_parser import (
     ParsedPiece,
     Text,
 )
+from tenuto.text.rule_body import rule_body
 from tenuto.text.tool_grammar import ToolGrammar, key_text, literal
 
 __all__ = [
@@ -45,7 +46,12 @@ class ToolCallFormat(Protocol):
     """One way to write tool calls."""
 
     def grammar(
-        self, tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, copied_from: Sequence[str]
+        self,
+        tools: Sequence[ToolSpec],
+        choice: ToolChoice,
+        parallel: bool,
+        copied_from: Sequence[str],
+        reply: GrammarSpec | None = None,
     ) -> GrammarSpec:
         """What a turn with these tools may be.
 
@@ -54,10 +60,14 @@ class ToolCallFormat(Protocol):
                 and nothing else. A named tool: the same, of this tool only. Not `none`.
             parallel: more than one call may follow one another.
             copied_from: the texts that `Copied` strings may come from.
+            reply: what a turn without calls must be; then none has prose. Only with `auto`.
+
+        Returns:
+            The grammar; its `relaxed` says what of the tools' schemas it does not hold.
 
         Raises:
             InvalidRequest: the named tool is not among the tools.
-            GrammarError: a tool's schema says something that no grammar can hold.
+            GrammarError: a strict tool's schema, or the reply's, says something that no grammar can hold.
         """
         ...
 
@@ -70,7 +80,12 @@ class HermesFormat:
     """`<tool_call>{"name": "...", "arguments": {...}}</tool_call>`, calls on lines of their own."""
 
     def grammar(
-        self, tools: Sequence[ToolSpec], choice: ToolChoice, parallel: bool, copied_from: Sequence[str]
+        self,
+        tools: Sequence[ToolSpec],
+        choice: ToolChoice,
+        parallel: bool,
+        copied_from: Sequence[str],
+        reply: GrammarSpec | None = None,
     ) -> GrammarSpec:
         assert choice != "none", "without tools there is nothing to constrain"
         if isinstance(choice, NamedTool):
@@ -86,7 +101,8 @@ class HermesFormat:
                 calls.append(rules.rule(f"call_{index}", f"{literal(head)} {arguments} {literal('}' + CLOSE)}"))
         if not calls and choice != "auto":
             raise GrammarError("no tool can be called: their arguments must be copied, but there is no text to copy")
-        return GrammarSpec(kind="lark", source=f"{_start(calls, choice, parallel)}\n{rules.text()}")
+        start = _start(calls, choice, parallel) if reply is None else _reply_or_calls(calls, parallel, rule_body(reply))
+        return GrammarSpec(kind="lark", source=f"{start}\n{rules.text()}", relaxed=tuple(rules.relaxed))
 
     def parser(self) -> HermesParser:
         return HermesParser()
@@ -95,6 +111,14 @@ class HermesFormat:
 def key_name(name: str) -> str:
     """The name as a JSON string."""
     return key_text(name).removesuffix(": ")
+
+
+def _reply_or_calls(calls: list[str], parallel: bool, reply: str) -> str:
+    """The rules above the calls where the reply has a grammar of its own."""
+    if not calls:
+        return f"start: reply\nreply: {reply}"
+    more = f" ({literal(chr(10) + OPEN)} call)*" if parallel else ""
+    return f"start: reply | {literal(OPEN)} call{more}\nreply: {reply}\ncall: {' | '.join(calls)}"
 
 
 def _start(calls: list[str], choice: ToolChoice, parallel: bool) -> str:

@@ -1,24 +1,22 @@
 """The grammar of the declared tools' calls, as Lark text for llguidance.
 
 White space is fixed to the call format's own separators, so that nearly all of a call but its values is forced.
-JSON Schema is llguidance's to enforce; only where a string must be copied from the conversation, which JSON Schema
-cannot say, objects, arrays and unions on the way to it are spelled out here.
+JSON Schema is put into the form that llguidance enforces; only where a string must be copied from the conversation,
+which JSON Schema cannot say, objects, arrays and unions on the way to it are spelled out here.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from llguidance import LLMatcher, LLParserLimits
-
 from tenuto.errors import GrammarError
+from tenuto.protocol.grammar import Relaxation
 from tenuto.protocol.messages import COPIED, ToolSpec
 from tenuto.text import copied
+from tenuto.text.json_schema import normalise
+from tenuto.text.json_schema_compile import library_fault, relax_faults
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -35,7 +33,6 @@ COMPACT: JsonCompileOptions = {
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment", COPIED})
 _MAX_DEPTH = 40
 _MAX_VALUES = 2_000  # of one tool, around copied strings: references may multiply a small schema without end
-_MAX_COMBINATIONS = 100_000
 
 
 def literal(text: str) -> str:
@@ -58,6 +55,7 @@ class ToolGrammar:
         self._copied_from = copied_from
         self._rules: list[str] = []
         self._copies: dict[copied.CopyRule, str | None] = {}
+        self.relaxed: list[Relaxation] = []  # what of the tools' schemas it does not hold
 
     def text(self) -> str:
         """All rules added so far."""
@@ -69,10 +67,8 @@ class ToolGrammar:
         Raises:
             GrammarError: the schema says something that no grammar can hold.
         """
-        schema = tool.parameters or {"type": "object", "properties": {}}
         try:
-            _check_combinations(schema)
-            return _Arguments(self, f"t{index}", schema).add()
+            return _Arguments(self, f"t{index}", tool).add()
         except GrammarError as error:
             raise GrammarError(f"tool {tool.name!r}: {error}") from error
 
@@ -94,11 +90,11 @@ class ToolGrammar:
 class _Arguments:
     """The rules of one tool's arguments. A body of None means: nothing can fill this value."""
 
-    def __init__(self, grammar: ToolGrammar, prefix: str, schema: Mapping[str, Any]) -> None:
+    def __init__(self, grammar: ToolGrammar, prefix: str, tool: ToolSpec) -> None:
         self._grammar = grammar
         self._prefix = prefix
-        self._schema = schema
-        self._definitions = {k: schema[k] for k in ("$defs", "definitions") if k in schema}
+        self._tool, self._strict = tool.name, tool.strict
+        self._schema: Mapping[str, Any] = tool.parameters or {"type": "object", "properties": {}}
         self._num_rules = self._num_values = 0
 
     def add(self) -> str | None:
@@ -150,17 +146,21 @@ class _Arguments:
             raise GrammarError(f"{path} holds a copied string and cannot use {', '.join(sorted(others))} as well")
 
     def _json(self, schema: Any, path: str) -> str:
-        closed = _closed(schema)
-        if isinstance(closed, dict):
-            closed = {**self._closed_definitions(), **closed, "x-guidance": COMPACT}
-        text = json.dumps(closed, ensure_ascii=False)
-        fault = _fault(text)
-        if fault:
+        """A value without copied strings. Raises GrammarError if the tool is strict."""
+        at = "#" if schema is self._schema else path
+        try:
+            normal = normalise(_closed(schema), strict=self._strict, root=_closed(self._schema), at=at)
+            held, relaxed = normal.schema, list(normal.relaxed)
+        except GrammarError as error:
+            if self._strict:
+                raise
+            held, relaxed = {"type": "object"} if at == "#" else {}, [Relaxation(path=at, reason=str(error))]
+        if self._strict and (fault := library_fault(held)) is not None:
             raise GrammarError(f"{path}: {fault}")
-        return self._rule("%json " + text)
-
-    def _closed_definitions(self) -> dict[str, Any]:
-        return {key: {k: _closed(v) for k, v in group.items()} for key, group in self._definitions.items()}
+        held, faults = relax_faults(held)
+        relaxed += [Relaxation(path=fault.path().replace("#", at, 1), reason=fault.reason) for fault in faults]
+        self._grammar.relaxed += [Relaxation(path=f"{self._tool}: {r.path}", reason=r.reason) for r in relaxed]
+        return self._rule(inline_schema(held))
 
     def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> str | None:
         """Properties in declared order; the optional ones may be left out, and no others come in.
@@ -220,40 +220,9 @@ class _Arguments:
         return any(self._has_copies(value, visited) for value in inside.values())
 
 
-def _check_combinations(schema: Any) -> None:
-    """Refuse what would keep a thread busy for hours: merging conditions that hold at once takes exponential time.
-
-    An estimate from above: every pair of conditions anywhere in the schema may meet, each with as many alternatives
-    as the widest union has.
-    """
-    num_pairs, num_alternatives = 0, 2
-    pending = [schema]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, list):
-            pending.extend(item)
-        elif isinstance(item, dict):
-            pending.extend(item.values())
-            conditions = item.keys() - _ANNOTATIONS - {"$defs", "definitions", "allOf", "$ref"}
-            all_of = item.get("allOf")
-            num_merged = (len(all_of) if isinstance(all_of, list) else 0) + ("$ref" in item)
-            if num_merged:
-                num_pairs += num_merged + bool(conditions) - 1
-            unions = [item[key] for key in ("anyOf", "oneOf") if isinstance(item.get(key), list)]
-            num_alternatives = max(num_alternatives, *map(len, unions), 0)
-    if (num_pairs + 1) * math.log(num_alternatives) > math.log(_MAX_COMBINATIONS) and num_pairs:
-        raise GrammarError(
-            f"its schema joins {num_pairs + 1} conditions with up to {num_alternatives} alternatives each, by allOf or "
-            "beside a $ref; that is more than can be compiled: make it simpler"
-        )
-
-
-@lru_cache(maxsize=256)
-def _fault(schema: str) -> str:
-    """What llguidance has against a JSON Schema, on its own, so that the message can name the place; "" if nothing."""
-    grammar = LLMatcher.grammar_from_json_schema(schema) if schema.startswith("{") else f"start: %json {schema}"
-    is_error, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=LLParserLimits())
-    return re.split(r"\n\s*<|\n\n", str(messages[0]))[0].strip()[:300] if is_error else ""
+def inline_schema(schema: Mapping[str, Any]) -> str:
+    """A schema in normal form as part of a rule."""
+    return "%json " + json.dumps({**schema, "x-guidance": COMPACT}, ensure_ascii=False)
 
 
 def _closed(schema: Any) -> Any:

@@ -13,6 +13,7 @@ from tenuto.errors import InvalidRequest
 from tenuto.ids import TokenId
 from tenuto.protocol.chat import ChatRequest, NamedTool
 from tenuto.protocol.engine import SamplingParams
+from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import Message, ToolCall
 from tenuto.server.chat_request import parse_body
 
@@ -193,7 +194,6 @@ def test_wrong_messages_are_refused_by_path(message: dict[str, Any], param: str)
 
 
 NOT_SERVED = [
-    ("response_format", {"type": "json_object"}),
     ("modalities", ["text", "audio"]),
     ("audio", {"voice": "x"}),
     ("functions", [{"name": "f"}]),
@@ -206,6 +206,45 @@ NOT_SERVED = [
 def test_what_is_not_served_is_refused_by_name(name: str, value: Any, stream: bool):
     error = refused(stream=stream, **{name: value})
     assert error["param"] == name and name in error["message"]
+
+
+def test_the_response_format_is_a_grammar():
+    assert seen().response is None and seen(response_format={"type": "text"}).response is None
+    objects = seen(response_format={"type": "json_object"}).response
+    assert objects == GrammarSpec(kind="json_schema", source='{"type": "object"}')
+    schema = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"enum": ["北京"]}}}
+    asked = seen(
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    )
+    assert asked.response is not None and list(json.loads(asked.response.source)["properties"]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "param"),
+    [
+        ({"type": "xml"}, "response_format.type"),
+        ({"type": "json_schema"}, "response_format.json_schema"),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, "response_format.json_schema.schema"),
+        ({"type": "json_schema", "json_schema": {"schema": False}}, "response_format.json_schema.schema"),
+        ("json_object", "response_format"),
+    ],
+)
+def test_a_wrong_response_format_is_refused_by_path(value: Any, param: str):
+    assert refused(response_format=value)["param"] == param
+
+
+def test_a_response_format_and_a_required_call_exclude_one_another():
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        error = refused(tools=tools, tool_choice=choice, response_format={"type": "json_object"})
+        assert error["param"] == "response_format"
+
+
+def test_a_tool_may_be_strict():
+    made = seen(
+        tools=[{"type": "function", "function": {"name": n, "strict": s}} for n, s in (("a", True), ("b", None))]
+    )
+    assert [tool.strict for tool in made.tools] == [True, False]
 
 
 def test_neutral_values_and_unknown_fields_are_accepted():

@@ -12,7 +12,7 @@ from tenuto.text.tool_format import HermesFormat
 
 
 def grammar(schema: dict[str, Any]) -> str:
-    tool = ToolSpec(name="f", description="", parameters=schema)
+    tool = ToolSpec(name="f", description="", parameters=schema, strict=True)
     return HermesFormat().grammar([tool], "auto", True, ["北京 today"]).source
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from grammar_driver import Driven, drive
 
@@ -215,7 +216,7 @@ def test_an_unknown_tool_name_is_refused() -> None:
     ("schema", "message"),
     [
         ({"type": "array", "items": COPIED_STRING, "uniqueItems": True}, r"'t': the parameters\.x .* uniqueItems"),
-        ({"$ref": "https://elsewhere/x"}, r"'t': the parameters\.x\[\]: .*https://elsewhere/x"),
+        ({"$ref": "https://elsewhere/x"}, r"'t': schema at the parameters\.x\[\]/\$ref: .*"),
         ({"type": "string", "format": "no-such-format"}, "'t'.*no-such-format"),
         ({"type": "string", "pattern": "(?=x)"}, "'t'"),
         ({"not": {"type": "string"}}, "'t'.*not"),
@@ -226,7 +227,46 @@ def test_what_no_grammar_can_hold_is_refused_by_name(schema: dict[str, Any], mes
     if "$ref" in schema:
         properties["x"] = {"anyOf": [COPIED_STRING, {"type": "array", "items": {"anyOf": [schema, COPIED_STRING]}}]}
     with pytest.raises(GrammarError, match=message):
-        HermesFormat().grammar([tool("t", properties)], "auto", True, QUESTIONS)
+        HermesFormat().grammar([msgspec.structs.replace(tool("t", properties), strict=True)], "auto", True, QUESTIONS)
+
+
+def test_an_odd_field_of_a_tool_is_relaxed_and_told_and_all_else_is_held(compiler: LLGuidanceCompiler) -> None:
+    """As lists of tools from elsewhere have it: five tools, one with an odd pattern, one with an unknown format."""
+    odd = tool("odd", {"a": {"type": "string", "pattern": r"(?=x)\d"}, "b": {"type": "integer", "maximum": 3}})
+    other = tool("other", {"p": {"type": "string", "format": "path"}, "q": {"type": "string", "pattern": r"\d"}})
+    sets = tool("sets", {"s": {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}})
+    tools = [WEATHER, odd, other, sets, ADD]
+    spec = HermesFormat().grammar(tools, "required", False, QUESTIONS)
+    assert [r.path for r in spec.relaxed] == [
+        "odd: #/properties/a/pattern",
+        "other: #/properties/p/format",
+        "sets: #/properties/s/uniqueItems",
+    ]
+    assert "look-ahead" in spec.relaxed[0].reason and "path" in spec.relaxed[1].reason
+    for text in (
+        written("odd", '{"a": "北京", "b": 3}'),
+        written("other", '{"p": "/etc", "q": "x1y"}'),
+        written("sets", '{"s": [1, 1]}'),
+        weather("New York"),
+    ):
+        assert drive(compiler, spec, text), text
+    for text in (
+        written("odd", '{"a": 1, "b": 3}'),
+        written("odd", '{"a": "x", "b": 4}'),
+        written("other", '{"p": "", "q": "xy"}'),
+        written("sets", '{"s": ["1"]}'),
+        weather("Rome"),
+    ):
+        assert drive(compiler, spec, text) is None, text
+
+
+def test_what_the_library_refuses_is_relaxed_where_it_stands(compiler: LLGuidanceCompiler) -> None:
+    overlap = {"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b$": {"type": "string"}}}
+    spec = HermesFormat().grammar([tool("t", {"x": overlap, "y": {"type": "null"}})], "required", False, ())
+    assert [r.path for r in spec.relaxed] == ["t: #/properties/x"] and "disjoint" in spec.relaxed[0].reason
+    assert drive(compiler, spec, written("t", '{"x": {"ab": true}, "y": null}'))
+    assert drive(compiler, spec, written("t", '{"x": [], "y": null}')) is None
+    assert drive(compiler, spec, written("t", '{"x": {}, "y": 1}')) is None
 
 
 def test_a_schema_that_copies_and_contains_itself_is_refused() -> None:
