@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tenuto.checkpoint.config import ModelConfig, SentencePieceFile, TokenizerFiles
-from tenuto.checkpoint.json_file import read_json
+from tenuto.checkpoint.json_file import MAX_TOKENIZER_BYTES, read_file, read_json
 from tenuto.checkpoint.sentencepiece_format import read_sentencepiece
 from tenuto.errors import ModelFileError
 
@@ -32,7 +32,7 @@ def read_tokenizer(
     json_path, sentencepiece = path / "tokenizer.json", None
     if not json_path.exists() and (path / "tokenizer.model").exists():
         sentencepiece = _sentencepiece(path / "tokenizer.model", tokenizer_config)
-    tokenizer = read_json(json_path) if sentencepiece is None else {}
+    tokenizer = read_json(json_path, max_bytes=MAX_TOKENIZER_BYTES) if sentencepiece is None else {}
     ids = _special_ids(tokenizer, tokenizer_config)
     if sentencepiece is not None:
         ids = {**{token: i for i, token in enumerate(sentencepiece.model.tokens)}, **ids}
@@ -60,12 +60,17 @@ def _special_ids(tokenizer: Mapping[str, Any], tokenizer_config: Mapping[str, An
     ids: dict[str | None, int] = {}
     decoder = tokenizer_config.get("added_tokens_decoder")
     for key, entry in decoder.items() if isinstance(decoder, dict) else ():
-        if key.isdecimal() and (text := _token_text(entry)) is not None:
+        if key.isdecimal() and len(key) < 10 and (text := _token_text(entry)) is not None:
             ids[text] = int(key)
-    for entry in tokenizer.get("added_tokens") or ():
+    for entry in _list(tokenizer.get("added_tokens")):
         if isinstance(entry, dict) and type(entry.get("id")) is int and isinstance(entry.get("content"), str):
             ids[entry["content"]] = entry["id"]
     return ids
+
+
+def _list(value: object) -> list[Any]:
+    """What is no list where one belongs is told of by the tokenizer, which reads all of the file."""
+    return value if isinstance(value, list) else []
 
 
 def _token_text(entry: object) -> str | None:
@@ -103,8 +108,9 @@ def _adds_bos(
     flag = tokenizer_config.get("add_bos_token")
     if isinstance(flag, bool):
         return flag
-    processor = tokenizer.get("post_processor") or {}
-    for step in processor.get("processors") or [processor]:
+    processor = tokenizer.get("post_processor")
+    inner = processor.get("processors") if isinstance(processor, dict) else None
+    for step in _list(inner) or [processor]:
         match step:
             case {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": first}}, *_]}:
                 return bool(first == bos_text)
@@ -116,13 +122,13 @@ def _adds_bos(
 def _chat_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     """chat_template.jinja wins (newer exporters write it); lists of named templates give their `default`."""
     file = path / "chat_template.jinja"
-    if file.is_file():
+    if file.exists():
         try:
-            return file.read_text(encoding="utf-8")
+            return read_file(file).decode()
         except UnicodeDecodeError as error:
             raise ModelFileError(f"{file}: not UTF-8") from error
     template = tokenizer_config.get("chat_template")
     if isinstance(template, list):
-        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
-        template = named.get("default")
+        default = [t for t in template if isinstance(t, dict) and t.get("name") == "default"]
+        template = default[-1].get("template") if default else None
     return template if isinstance(template, str) else None

@@ -11,8 +11,8 @@ from typing import Any
 
 from tenuto.errors import UnsupportedModel
 from tenuto.text.byte_level import bytes_of
-from tenuto.text.cuts import CutRule, between_words, never, outside
-from tenuto.text.pretokenizers import is_known_pattern
+from tenuto.text.cuts import CutRule, before_spaces, between_words, never, outside
+from tenuto.text.pretokenizers import is_known_pattern, splits_words
 from tenuto.text.vocabulary import Prefix
 
 Part = Mapping[str, Any]
@@ -124,9 +124,9 @@ def cut_rule(data: Part, strangers: CutRule, spelling: Sequence[Part]) -> CutRul
         return outside((t["content"] for t in spelling), strangers) if spaces_only else never
     if not all(s["type"] in _CUT_SAFE or spaces_only for s in normalizers):
         return never
-    if not all(map(_splits_words, pre_tokenizers)):
-        return never
-    return outside((t["content"] for t in spelling), between_words)
+    rules = [_rule_of(step) for step in pre_tokenizers]
+    best = next((rule for rule in (between_words, before_spaces) if rule in rules), never)
+    return never if never in rules else outside((t["content"] for t in spelling), best)
 
 
 def _splits_at_spaces_only(step: Part) -> bool:
@@ -136,11 +136,19 @@ def _splits_at_spaces_only(step: Part) -> bool:
     return step["type"] == "Metaspace" and step.get("split") is False
 
 
-def _splits_words(step: Part) -> bool:
-    """Whether pieces never go over a place that `between_words` allows, and are made without looking over it."""
-    if step["type"] == "Split":
-        return step.get("behavior") == "Isolated" and is_known_pattern(step["pattern"].get("Regex", ""))
-    return True
+def _rule_of(step: Part) -> CutRule | None:
+    """Where a pre-tokenizer splits any text; None if it splits elsewhere, which does not matter; `never` if unknown."""
+    match step:
+        case {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": pattern}}:
+            return between_words if splits_words(pattern) else None if is_known_pattern(pattern) else never
+        case {"type": "Split"}:
+            return never
+        case {"type": "ByteLevel"}:
+            return between_words if step.get("use_regex", True) else None
+        case {"type": "Metaspace" | "BertPreTokenizer" | "Whitespace" | "WhitespaceSplit"}:
+            return before_spaces
+        case _:
+            return None
 
 
 def decoding(data: Part) -> tuple[BytesOf, bool]:

@@ -35,7 +35,8 @@ _DEEPSEEK3 = (
 # What llama.cpp, which named these, does with a file that names none or `default`.
 _DEFAULT = (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
 
-_KNOWN_PATTERNS = frozenset({_GPT2, _LLAMA3, _QWEN2, _QWEN35, _TEKKEN, _GPT4O, *_DEEPSEEK3, *_DEFAULT, r"\p{N}"})
+_WORD_PATTERNS = frozenset({_GPT2, _LLAMA3, _QWEN2, _QWEN35, _TEKKEN, _GPT4O, _DEEPSEEK3[-1]})
+_KNOWN_PATTERNS = _WORD_PATTERNS | {*_DEEPSEEK3, *_DEFAULT, r"\p{N}"}
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ def splitting(name: str) -> Splitting:
     return _BY_NAME[name]
 
 
+def splits_words(pattern: str) -> bool:
+    """Whether a pattern of a tokenizer.json is one of those above that split words."""
+    return pattern in _WORD_PATTERNS
+
+
 def is_known_pattern(pattern: str) -> bool:
-    """Whether a tokenizer.json splits by one of these patterns: then we know where its text may be cut."""
+    """Whether it is any of those above, also one that only splits what another has left."""
     return pattern in _KNOWN_PATTERNS
