@@ -13,7 +13,7 @@ from tenuto.checkpoint.families import FAMILIES, Family
 from tenuto.checkpoint.hf_config import read_config, text_settings
 from tenuto.checkpoint.hf_shards import stored_tensors
 from tenuto.checkpoint.hf_tokenizer import read_tokenizer
-from tenuto.checkpoint.json_file import read_json
+from tenuto.checkpoint.json_file import MAX_TOKENIZER_BYTES, read_file, read_json
 from tenuto.checkpoint.quant_types import STORED_TYPES
 from tenuto.checkpoint.quantised import gather, read_scheme
 from tenuto.checkpoint.stored_model import StoredModel, Transformed, some
@@ -37,7 +37,7 @@ class HFCheckpoint(StoredModel):
         self.config, self.tokenizer = read_tokenizer(path, base, config, generation, tokenizer_config)
         super().__init__(path, path.resolve().name, _with_norms(family, found))
         tokenizer = "tokenizer.model" if self.tokenizer.json_path is None else "tokenizer.json"
-        texts = ((path / name).read_bytes() for name in ("config.json", tokenizer))
+        texts = (read_file(path / name, MAX_TOKENIZER_BYTES) for name in ("config.json", tokenizer))
         self.fingerprint = self.fingerprint_with([*headers, *texts])
 
 

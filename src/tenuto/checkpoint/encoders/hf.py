@@ -11,7 +11,7 @@ from tenuto.checkpoint.encoders.config import EncoderActivation, EncoderConfig
 from tenuto.checkpoint.encoders.layout import read_layout
 from tenuto.checkpoint.encoders.names import ENCODER_FAMILIES, EncoderFamily
 from tenuto.checkpoint.hf_shards import stored_tensors
-from tenuto.checkpoint.json_file import read_json
+from tenuto.checkpoint.json_file import MAX_TOKENIZER_BYTES, read_file, read_json
 from tenuto.checkpoint.stored_model import StoredModel
 from tenuto.checkpoint.values import Values
 from tenuto.checkpoint.weight_file import StoredTensor
@@ -47,8 +47,7 @@ class HFEncoderCheckpoint(StoredModel):
         self.config = _read_config(path / "config.json", family, config, num_labels)
         self.layout = read_layout(path, config)
         self.tokenizer = TokenizerFiles(json_path=path / "tokenizer.json")
-        read_json(path / "tokenizer.json")  # a directory or a pipe of that name is refused
-        texts = ((path / name).read_bytes() for name in ("config.json", "tokenizer.json"))
+        texts = (read_file(path / name, MAX_TOKENIZER_BYTES) for name in ("config.json", "tokenizer.json"))
         self.fingerprint = self.fingerprint_with([*headers, *texts])
 
 
