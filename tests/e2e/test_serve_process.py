@@ -83,6 +83,37 @@ def test_a_later_turn_computes_only_what_is_new(client: openai.OpenAI) -> None:
     assert [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason] == ["length"]
 
 
+def test_choices_share_their_prompt_and_replay_by_seed(client: openai.OpenAI) -> None:
+    fields = {
+        "model": "default",
+        "messages": [{"role": "user", "content": "给猫起一个名字。A name for a cat?"}],
+        "n": 3,
+        "max_tokens": 8,
+        "temperature": 1.2,
+        "top_p": 0.95,
+        "seed": 5,
+        "frequency_penalty": 0.3,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "extra_body": {"ignore_eos": True, "min_p": 0.02, "repetition_penalty": 1.1},
+    }
+    first, again = (client.chat.completions.create(**fields) for _ in range(2))
+    texts = [choice.message.content for choice in first.choices]
+    assert texts == [choice.message.content for choice in again.choices] and len(set(texts)) == 3
+    alone = client.chat.completions.create(**{**fields, "n": 1})
+    assert alone.choices[0].message.content == texts[0]
+    assert first.usage is not None and alone.usage is not None
+    assert first.usage.prompt_tokens == alone.usage.prompt_tokens and first.usage.completion_tokens == 24
+    for choice in first.choices:
+        assert choice.logprobs is not None and choice.logprobs.content is not None
+        told = b"".join(bytes(one.bytes or []) for one in choice.logprobs.content)
+        assert told.decode() == choice.message.content
+        assert all(one.top_logprobs[0].logprob >= max(one.logprob, -9999) for one in choice.logprobs.content)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{**fields, "logit_bias": {"999999": 1}})
+    assert caught.value.param == "logit_bias"
+
+
 def test_a_forced_call_has_the_declared_arguments(client: openai.OpenAI) -> None:
     reply = client.chat.completions.create(
         model="default",
