@@ -18,7 +18,11 @@ setup(
             sources=SOURCES,
             depends=HEADERS,
             language="c++",
-            extra_compile_args=["-std=c++17", "-O3", "-fvisibility=hidden", "-pthread", "-Wno-psabi", "-Wno-maybe-uninitialized"],
+            extra_compile_args=[
+                *("-std=c++17", "-O3", "-pthread", "-fvisibility=hidden"),
+                *("-fno-math-errno", "-fno-trapping-math"),  # rounding is then one vector instruction
+                *("-Wno-psabi", "-Wno-maybe-uninitialized"),
+            ],
             extra_link_args=["-pthread"],
             optional=True,
         )

@@ -8,9 +8,6 @@
 namespace tenuto {
 namespace {
 
-// Round half to even, for |x| < 2^22: adding this number leaves no room for a fraction.
-constexpr float kRounder = 12582912.0f;
-
 inline float largest_magnitude(const float* x, int count) {
   uint32_t highest = 0;  // floats without sign are ordered like their bits, and integers have no NaN to mind
   for (int i = 0; i < count; ++i) {
@@ -26,11 +23,8 @@ inline float largest_magnitude(const float* x, int count) {
 inline int32_t quantise_group(const float* x, int count, float inverse, int8_t* values) {
   int32_t sum = 0;
   for (int i = 0; i < count; ++i) {
-    const float rounded = x[i] * inverse + kRounder;
-    int32_t bits;
-    std::memcpy(&bits, &rounded, 4);
-    const auto q = static_cast<int8_t>(bits);  // the low byte of the mantissa
-    values[i] = q;
+    const int q = __builtin_irintf(x[i] * inverse);  // half to even
+    values[i] = static_cast<int8_t>(q);
     sum += q;
   }
   return sum;
