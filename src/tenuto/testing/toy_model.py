@@ -54,6 +54,7 @@ class ToyModelClient:
         return ModelInfo(name=info.model, max_model_tokens=info.max_model_tokens)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[ModelEvent, None]:
+        assert request.n == 1 and request.logprobs is None, "agents ask for neither"
         session = request.session if request.session is not None else self._ids.session()
         held = self._held.get(session)
         if held is None:

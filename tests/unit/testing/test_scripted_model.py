@@ -9,7 +9,15 @@ import pytest
 from tenuto.clock import VirtualClock, run_virtual
 from tenuto.errors import QueueFull, SessionBusy
 from tenuto.ids import SessionId
-from tenuto.protocol.chat import ChatRequest, ModelClient, ReplyFinished, TextDelta, ToolCallDelta, ToolCallFinished
+from tenuto.protocol.chat import (
+    ChatRequest,
+    ModelClient,
+    ReplyFinished,
+    TextDelta,
+    TokensScored,
+    ToolCallDelta,
+    ToolCallFinished,
+)
 from tenuto.protocol.messages import Message
 from tenuto.testing.scripted_model import Reply, ScriptedModel, call
 
@@ -89,3 +97,19 @@ def test_delays_on_the_clock_records_cancellation_and_refuses_a_busy_session():
         assert last.usage.ttft_s == 60.0
 
     run_virtual(main())
+
+
+def test_choices_play_one_reply_each_and_count_the_prompt_once():
+    events = asyncio.run(
+        collect(ScriptedModel(["晴。", call("weather", city="北京")]), ChatRequest(messages=(ASK,), n=2))
+    )
+    first, second = (event for event in events if isinstance(event, ReplyFinished))
+    assert [event.choice for event in events] == sorted(event.choice for event in events)
+    assert (first.choice, first.message.content, second.choice, second.reason) == (0, "晴。", 1, "tool_calls")
+    assert first.usage.num_prompt > 0 and second.usage.num_prompt == 0
+
+
+def test_pieces_of_text_are_scored_if_asked():
+    events = asyncio.run(collect(ScriptedModel(["今天北京晴"]), ChatRequest(messages=(ASK,), logprobs=1)))
+    told = [score.token.data.decode() for event in events if isinstance(event, TokensScored) for score in event.tokens]
+    assert told == [event.text for event in events if isinstance(event, TextDelta)]
