@@ -17,7 +17,7 @@ from tenuto.cli import options
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.errors import ModelFileError
-from tenuto.hub import ModelReference, ModelStore, parse_reference, sketch
+from tenuto.hub import ModelReference, ModelStore, parse_reference, sketch_model
 from tenuto.wiring_hub import model_store
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _remote_report(reference: ModelReference, store: ModelStore, conditions: Con
     from tenuto.field import check_model
 
     with tempfile.TemporaryDirectory(prefix="tenuto-check-") as folder:
-        drawn = sketch(store, reference, Path(folder))
+        drawn = sketch_model(store, reference, Path(folder))
         report = check_model(drawn.path, conditions)
     return msgspec.structs.replace(
         report, path=str(reference), file_bytes=drawn.num_bytes, download_bytes=drawn.num_bytes

@@ -5,7 +5,7 @@ from tenuto.hub.hubs import HubSettings, default_cache_folder, locate, open_stor
 from tenuto.hub.listing import Listing, RepoFile
 from tenuto.hub.progress import SILENT, Progress
 from tenuto.hub.reference import ModelReference, parse_reference
-from tenuto.hub.sketch import Sketch, sketch
+from tenuto.hub.sketch import Sketch, sketch_model
 from tenuto.hub.store import ModelStore
 
 __all__ = [
@@ -23,5 +23,5 @@ __all__ = [
     "locate",
     "open_store",
     "parse_reference",
-    "sketch",
+    "sketch_model",
 ]

@@ -31,14 +31,17 @@ class Sketch:
     commit: str
 
 
-def sketch(store: ModelStore, reference: ModelReference, folder: Path) -> Sketch:
+def sketch_model(store: ModelStore, reference: ModelReference, folder: Path, first_bytes: int = _FIRST_BYTES) -> Sketch:
     """Write a sketch of a model into an empty folder.
+
+    Args:
+        first_bytes: how much of a GGUF file is read at first; more, if its header is longer.
 
     Raises:
         HubError, UnsupportedModel: as `ModelStore.fetch` does.
     """
     listing = store.list_files(reference)
-    artist = _Artist(store, listing, folder)
+    artist = _Artist(store, listing, folder, first_bytes)
     files = needed_files(reference, listing, lambda index: artist.fetch(index).read_bytes())
     for file in files:
         if file.path.endswith(".safetensors"):
@@ -53,11 +56,12 @@ def sketch(store: ModelStore, reference: ModelReference, folder: Path) -> Sketch
 
 
 class _Artist:
-    def __init__(self, store: ModelStore, listing: Listing, folder: Path) -> None:
+    def __init__(self, store: ModelStore, listing: Listing, folder: Path, first_bytes: int) -> None:
         self._store = store
         self._listing = listing
         self.folder = folder / listing.repo.rpartition("/")[2]
         self._parts = folder / "parts"
+        self._first_bytes = first_bytes
 
     def target(self, file: RepoFile) -> Path:
         return self.folder / checked_path(self._listing.repo, file.path)
@@ -82,7 +86,7 @@ class _Artist:
 
     def draw_gguf(self, file: RepoFile) -> None:
         """The header, whose length only reading it tells: more is fetched until it can be read."""
-        begin = self._read(file, 0, min(_FIRST_BYTES, file.size))
+        begin = self._read(file, 0, min(self._first_bytes, file.size))
         while True:
             self._write(file, begin)
             try:
