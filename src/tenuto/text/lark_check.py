@@ -18,7 +18,7 @@ MAX_RULES = 5_000  # lines and alternatives: compiling takes more than linear ti
 MAX_CONJUNCTIONS = 8  # `&` in one terminal, those of the terminals it uses included
 
 _PIECE = re.compile(
-    r'"(?:\\.|[^"\\\n])*"i?|/(?![/*])(?:\\.|[^/\\\n])+/[imslux]*|//[^\n]*|#[^\n]*|%[a-z_]+|[A-Za-z_][\w-]*|\s+|.',
+    r'"(?:\\.|[^"\\\n])*"i?|/(?![/*])(?:\\.|[^/\\\n])+/[imslux]*|//[^\n]*|#[^\n]*|%[a-z_]+|<[^>\s]*>|[A-Za-z_][\w-]*|\s+|.',
     re.DOTALL,
 )
 _DIRECTIVES = frozenset({"%json", "%regex", "%ignore", "%declare"})
@@ -36,6 +36,8 @@ def checked_lark(source: str) -> str:
         name, _, schema = piece.partition(" ")
         if name.startswith("%") and name not in _DIRECTIVES:
             raise GrammarError(f"the grammar, line {line}: {name} is not supported")
+        if piece.startswith("<") and len(piece) > 1:
+            raise GrammarError(f"the grammar, line {line}: {piece[:50]} is a token; a grammar is of text, in quotes")
         terminals.see(piece)
         pieces.append(_schema(schema, line) if name == "%json" else piece)
     terminals.check()
