@@ -172,6 +172,7 @@ class GGUFTokenizer:
     add_space_prefix: bool
     remove_extra_whitespaces: bool = False
     charsmap: bytes = b""  # compiled normalisation rules of "t5"
+    path: Path | None = None  # of the file, for messages
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,6 +151,7 @@ def read_tokenizer(path: Path, metadata: Mapping[str, Any], config: ModelConfig)
             add_space_prefix=values.flag("add_space_prefix", kind in ("llama", "t5")),
             remove_extra_whitespaces=values.flag("remove_extra_whitespaces", kind == "t5"),
             charsmap=bytes(c & 0xFF for c in charsmap),
+            path=path,
         ),
         bos_id=config.bos_id,
         eos_ids=config.eos_ids,

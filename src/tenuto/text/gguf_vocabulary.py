@@ -9,13 +9,12 @@ from tenuto.checkpoint import GGUFTokenizer
 from tenuto.checkpoint.sentencepiece_format import CONTROL, UNKNOWN, USER_DEFINED, SentencePieceModel
 from tenuto.errors import ModelFileError, UnsupportedModel
 from tenuto.text.byte_level import bytes_of
-from tenuto.text.cuts import between_words, outside
+from tenuto.text.cuts import before_spaces, between_words, outside
 from tenuto.text.library_tokenizer import LibraryTokenizer, library_errors
 from tenuto.text.pretokenizers import splitting
 from tenuto.text.sentencepiece import SPACE, from_sentencepiece
 from tenuto.text.vocabulary import Vocabulary, is_markup
 
-_WHERE = "the GGUF file's tokenizer"
 _UNKNOWN = " \x00 "  # WordPiece sees no spaces, so no text is this
 
 
@@ -25,18 +24,27 @@ def from_gguf(files: GGUFTokenizer) -> Vocabulary:
         UnsupportedModel: another kind of tokenizer, or an unknown pre-tokenizer; names it.
         ModelFileError: the lists do not fit each other.
     """
-    if len(files.token_types) != len(files.tokens):
-        raise ModelFileError(f"the tokenizer has {len(files.tokens)} tokens, but {len(files.token_types)} token types")
-    if files.kind == "gpt2":
-        return _byte_level(files)
-    if files.kind in ("llama", "t5"):
-        return _sentencepiece(files)
-    if files.kind == "bert":
-        return _word_piece(files)
-    raise UnsupportedModel(
-        f"tokenizer kind {files.kind!r:.80} is not supported; gpt2 (byte-level BPE), llama (SentencePiece), "
-        "t5 (Unigram) and bert (WordPiece) are"
-    )
+    with library_errors(_where(files)):
+        if len(files.token_types) != len(files.tokens):
+            raise ModelFileError(
+                f"the tokenizer has {len(files.tokens)} tokens, but {len(files.token_types)} token types"
+            )
+        match files.kind:
+            case "gpt2":
+                return _byte_level(files)
+            case "llama" | "t5":
+                return _sentencepiece(files)
+            case "bert":
+                return _word_piece(files)
+            case _:
+                raise UnsupportedModel(
+                    f"tokenizer kind {files.kind!r:.80} is not supported; gpt2 (byte-level BPE), llama "
+                    "(SentencePiece), t5 (Unigram) and bert (WordPiece) are"
+                )
+
+
+def _where(files: GGUFTokenizer) -> str:
+    return "the GGUF file" if files.path is None else str(files.path)
 
 
 def _control(files: GGUFTokenizer) -> dict[str, int]:
@@ -62,15 +70,14 @@ def _byte_level(files: GGUFTokenizer) -> Vocabulary:
         raise ModelFileError("a merge of the tokenizer names tokens that its vocabulary lacks")
     vocabulary = {t: i for t, i in ids.items() if t not in control}
     kept = [(a, b) for a, b in merges if a in vocabulary and b in vocabulary and a + b in vocabulary]
-    with library_errors(_WHERE):
-        built = tokenizers.Tokenizer(models.BPE(vocabulary, kept, ignore_merges=how.ignore_merges))
-        built.pre_tokenizer = how.pre_tokenizer()
-        if (normalizer := how.normalizer()) is not None:
-            built.normalizer = normalizer
-        built.add_tokens([AddedToken(t, normalized=False) for t in spelling])
+    built = tokenizers.Tokenizer(models.BPE(vocabulary, kept, ignore_merges=how.ignore_merges))
+    built.pre_tokenizer = how.pre_tokenizer()
+    if (normalizer := how.normalizer()) is not None:
+        built.normalizer = normalizer
+    built.add_tokens([AddedToken(t, normalized=False) for t in spelling])
     added = {*control, *spelling}
     return Vocabulary(
-        library=LibraryTokenizer(built, built, where=_WHERE, can_cut=outside(spelling, between_words)),
+        library=LibraryTokenizer(built, built, where=_where(files), can_cut=outside(spelling, between_words)),
         token_bytes=tuple(t.encode("utf-8") if t in added else bytes_of(t) for t in files.tokens),
         control=control,
         special=_special(files),
@@ -98,7 +105,7 @@ def _sentencepiece(files: GGUFTokenizer) -> Vocabulary:
         charsmap=files.charsmap,
     )
     # As llama.cpp, whose format this is: a space goes before the text after each control token.
-    return from_sentencepiece(model, where=_WHERE, prefix="sections")
+    return from_sentencepiece(model, where=_where(files), prefix="sections")
 
 
 def _word_piece(files: GGUFTokenizer) -> Vocabulary:
@@ -109,14 +116,12 @@ def _word_piece(files: GGUFTokenizer) -> Vocabulary:
     unknown = next((i for i, t in enumerate(files.tokens) if t == "[UNK]"), None)
     if unknown is None or len(spelled) != len(ordinary):
         raise ModelFileError("the tokenizer is of kind 'bert', but has no [UNK] token, or lists the same token twice")
-    with library_errors(_WHERE):
-        built = tokenizers.Tokenizer(
-            models.WordPiece({**spelled, _UNKNOWN: unknown}, unk_token=_UNKNOWN, max_input_chars_per_word=100)
-        )
-        built.normalizer = normalizers.BertNormalizer(lowercase=True)
-        built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    model = models.WordPiece({**spelled, _UNKNOWN: unknown}, unk_token=_UNKNOWN, max_input_chars_per_word=100)
+    built = tokenizers.Tokenizer(model)
+    built.normalizer = normalizers.BertNormalizer(lowercase=True)
+    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return Vocabulary(
-        library=LibraryTokenizer(built, built, where=_WHERE, can_cut=between_words),
+        library=LibraryTokenizer(built, built, where=_where(files), can_cut=before_spaces),
         token_bytes=tuple((t if t in control else t.replace(SPACE, " ")).encode("utf-8") for t in files.tokens),
         control=control,
         special=_special(files),

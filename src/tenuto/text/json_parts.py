@@ -167,7 +167,9 @@ def decoding(data: Part) -> tuple[BytesOf, bool]:
     word_piece: Part | None = None
     for step in decoders:
         match step:
-            case {"type": "Replace", "pattern": {"String": old}, "content": new} if not fused:
+            case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if not fused:
+                if not old or len(new) > _MAX_GROWTH:
+                    raise UnsupportedModel("decoder Replace of nothing, or by a long text, is not supported")
                 replaced.append((old, new))
             case {"type": "ByteFallback"}:
                 pass  # all tokens <0x..> are bytes
@@ -175,7 +177,7 @@ def decoding(data: Part) -> tuple[BytesOf, bool]:
                 fused = True
             case {"type": "Strip", "content": " ", "start": 1, "stop": 0} if fused:
                 strips = True
-            case {"type": "Metaspace", "replacement": mark}:
+            case {"type": "Metaspace", "replacement": str(mark)} if len(mark) == 1:
                 replaced.append((mark, " "))
                 scheme = step.get("prepend_scheme") or ("always" if step.get("add_prefix_space", True) else "never")
                 strips = scheme != "never"

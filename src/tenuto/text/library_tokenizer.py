@@ -16,15 +16,19 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @contextmanager
 def library_errors(where: str) -> Iterator[None]:
-    """What the library raises becomes a ModelFileError; its panics, which are no `Exception`, too.
+    """Whatever goes wrong with a file's content becomes a ModelFileError that names the file.
+
+    That includes the library's panics, which are no `Exception`.
 
     Args:
         where: names the file, in the message.
     """
     try:
         yield
-    except ModelFileError:
-        raise
+    except ModelFileError as error:
+        if str(error).startswith(where):
+            raise
+        raise type(error)(f"{where}: {error}") from error
     except Exception as error:
         raise ModelFileError(f"{where}: not a tokenizer we can read: {error!s:.300}") from error
     except BaseException as error:

@@ -35,15 +35,15 @@ def from_json(path: Path, vocab_size: int | None) -> Vocabulary:
     """
     data = _read(path)
     with library_errors(str(path)):
-        try:
-            ordinary = _ordinary(data)
-            added = _added(data, ordinary, vocab_size)
-            check_parts(data)
-            to_bytes, strips_space = decoding(data)
-        except UnsupportedModel as error:
-            raise UnsupportedModel(f"{path}: {error}") from error
-        control = {t["content"]: t["id"] for t in added if t["special"] or is_markup(t["content"])}
-        library = _library(path, data, ordinary, added, control)
+        return _vocabulary(path, data, vocab_size)
+
+
+def _vocabulary(path: Path, data: Data, vocab_size: int | None) -> Vocabulary:
+    ordinary = _ordinary(data)
+    added = _added(data, ordinary, vocab_size)
+    check_parts(data)
+    to_bytes, strips_space = decoding(data)
+    control = {t["content"]: t["id"] for t in added if t["special"] or is_markup(t["content"])}
     texts = {t["id"]: t["content"] for t in added}
     by_id = {i: t for t, i in ordinary.items()}
     byte_level = to_bytes("\u0120") == b" "
@@ -53,10 +53,9 @@ def from_json(path: Path, vocab_size: int | None) -> Vocabulary:
             return str(texts[i]).encode("utf-8")
         return to_bytes(texts.get(i) or by_id.get(i, ""))
 
-    size = max((*texts, *by_id), default=-1) + 1
     return Vocabulary(
-        library=library,
-        token_bytes=tuple(map(bytes_at, range(size))),
+        library=_library(path, data, ordinary, added, control),
+        token_bytes=tuple(map(bytes_at, range(max((*texts, *by_id), default=-1) + 1))),
         control=control,
         special=frozenset(t["id"] for t in added if t["special"]),
         prefix=prefix_rule(data),
@@ -139,7 +138,7 @@ def _library(
     prefixed = _build(plain)
     bare = _build(without_prefix(plain)) if prefix_rule(data) != "never" else prefixed
     if _kind(data) != "BPE" and _lets_spaces_through(bare):
-        raise UnsupportedModel(f"{path}: tokenizer model {_kind(data)} that sees spaces is not supported")
+        raise UnsupportedModel(f"tokenizer model {_kind(data)} that sees spaces is not supported")
 
     def tokens() -> Collection[str]:
         return [t for t in ordinary if t not in control]
