@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tenuto.errors import ConfigError
 
 EMBEDDED_MODEL = "embedded"
+_ADDRESS = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
 
 
 class Config(BaseSettings):
@@ -46,6 +47,7 @@ class Config(BaseSettings):
     )
     hf_endpoint: str = Field(
         "https://huggingface.co",
+        pattern=_ADDRESS,
         validation_alias=AliasChoices("TENUTO_HF_ENDPOINT", "HF_ENDPOINT"),
         description="Hugging Face, or a mirror of it",
     )
@@ -54,8 +56,12 @@ class Config(BaseSettings):
         validation_alias=AliasChoices("TENUTO_HF_TOKEN", "HF_TOKEN"),
         description="for restricted models on Hugging Face; sent to it and shown nowhere",
     )
-    ms_endpoint: str = Field("https://www.modelscope.cn", description="ModelScope")
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="number format of weights, activations and KV")
+    ms_endpoint: str = Field("https://www.modelscope.cn", pattern=_ADDRESS, description="ModelScope")
+    precision: Literal["fp32", "bf16", "int8"] = Field(
+        "fp32",
+        description="number format of weights, activations and KV; int8: of weights and activations, with float32 KV, "
+        "on the native CPU kernels",
+    )
     num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
 
     kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")

@@ -16,7 +16,7 @@ from tenuto.chat import ChatLimits, LocalModelClient, TextTools
 from tenuto.checkpoint import TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
-from tenuto.device import ReferenceDevice
+from tenuto.device import choose_device
 from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
 from tenuto.errors import ConfigError
@@ -73,7 +73,7 @@ def load(config: Config, clock: Clock) -> LoadedModel:
     return LoadedModel(
         name=checkpoint.name,
         fingerprint=checkpoint.fingerprint,
-        decoder=load_model(checkpoint, ReferenceDevice(config.precision)),
+        decoder=load_model(checkpoint, choose_device(config.precision, config.num_threads)),
         text=TextTools(tokenizer, template, HermesFormat()),
         path=path,
         tokenizer_files=checkpoint.tokenizer,

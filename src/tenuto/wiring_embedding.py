@@ -16,7 +16,7 @@ from tenuto.checkpoint.encoders import EmbeddingLayout, is_encoder, open_encoder
 from tenuto.checkpoint.json_file import read_json
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
-from tenuto.device import ReferenceDevice
+from tenuto.device import choose_device
 from tenuto.embedding import (
     CrossEncoderReranker,
     EncoderPooler,
@@ -64,7 +64,7 @@ def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
     frame = frame_of(checkpoint.tokenizer, tokenizer).with_types(sizes.num_token_types)
     return LoadedEncoder(
         name=checkpoint.name,
-        encoder=load_encoder(checkpoint, ReferenceDevice(config.precision)),
+        encoder=load_encoder(checkpoint, choose_device(config.precision, config.num_threads)),
         rules=_rules(tokenizer, frame, layout, config.max_model_tokens or min(most, layout.max_model_tokens or most)),
         layout=layout,
     )

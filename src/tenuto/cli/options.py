@@ -17,7 +17,7 @@ Model = Annotated[
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(help="fp32 or bf16.", show_default="fp32"),
+    typer.Option(help="fp32, bf16 or int8.", show_default="fp32"),
 ]
 Threads = Annotated[
     int | None,
