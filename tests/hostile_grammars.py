@@ -211,5 +211,7 @@ def run(first: int, count: int) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # should the bound be passed at once
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_AS, (6 << 30, hard))  # should the bound be passed at once
     print(json.dumps(run(int(sys.argv[1]), int(sys.argv[2]))))

@@ -87,7 +87,7 @@ def whole_match(pattern: str) -> str:
 
     Raises GrammarError.
     """
-    return write(anchored(parse(pattern), ""))
+    return write(anchored(parse(pattern), None))
 
 
 def partial_match(pattern: str) -> str:

@@ -63,21 +63,18 @@ def complement(ranges: Ranges) -> Ranges:
     return tuple(found)
 
 
-ANYTHING = "(?s:.*)"
+ANY_CHARACTER = Chars(complement(()))
+ANYTHING = Repeat(ANY_CHARACTER, 0, None)
 
 
-@dataclass(frozen=True)
-class Framed:
-    """What is left of an expression without its anchors: each option with what may stand before and after it."""
+def write(node: Node) -> str:
+    """In the syntax of Rust's regex crate: sets spelled out, everything but letters and digits by its number.
 
-    options: tuple[tuple[str, Node, str], ...]
-
-
-def write(node: Node | Framed) -> str:
-    """In the syntax of Rust's regex crate: sets spelled out, everything but letters and digits by its number."""
+    What is written, read again and written again is the same text.
+    """
     match node:
-        case Framed(options):
-            return "|".join(f"{before}(?:{write(body)}){after}" for before, body, after in options)
+        case Chars() if node == ANY_CHARACTER:
+            return "(?s:.)"
         case Chars(ranges, properties, negated):
             inside = "".join(_char(low) if low == high else f"{_char(low)}-{_char(high)}" for low, high in ranges)
             inside += "".join(f"\\P{{{p[1:]}}}" if p.startswith("^") else f"\\p{{{p}}}" for p in properties)
@@ -88,7 +85,8 @@ def write(node: Node | Framed) -> str:
         case Either(options):
             return "|".join(write(option) for option in options)
         case Repeat(item, least, most):
-            return f"(?:{write(item)}){{{least},{'' if most is None else most}}}"
+            written = write(item) if isinstance(item, Chars) else f"(?:{write(item)})"
+            return f"{written}{{{least},{'' if most is None else most}}}"
         case Edge():
             raise AssertionError("anchors are taken off before")
 
@@ -108,22 +106,23 @@ def _char(code: int) -> str:
     return chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\x{{{code:x}}}"
 
 
-def anchored(node: Node, around: str) -> Framed:
+def anchored(node: Node, around: Node | None) -> Node:
     """Its anchors taken off; `around` is what may stand on a side that is not anchored."""
-    return Framed(tuple(_frame(node, around, around)))
+    framed = _frame(node, around, around)
+    return framed[0] if len(framed) == 1 else Either(tuple(framed))
 
 
-def _frame(node: Node, before: str, after: str) -> list[tuple[str, Node, str]]:
+def _frame(node: Node, before: Node | None, after: Node | None) -> list[Node]:
     """Takes `^` and `$` off the ends of every option: only there can a grammar hold them."""
     if isinstance(node, Either):
         return [framed for option in node.options for framed in _frame(option, before, after)]
     parts = list(node.parts) if isinstance(node, Sequence) else [node]
     while parts and isinstance(parts[0], Edge) and parts[0].sign == "^":
         parts.pop(0)
-        before = ""
+        before = None
     while parts and isinstance(parts[-1], Edge) and parts[-1].sign == "$":
         parts.pop()
-        after = ""
+        after = None
     if len(parts) == 1 and isinstance(parts[0], Either | Sequence):
         return _frame(parts[0], before, after)
     body = Sequence(tuple(parts))
@@ -132,7 +131,7 @@ def _frame(node: Node, before: str, after: str) -> list[tuple[str, Node, str]]:
             f"the regular expression has the anchor {edge.sign} at character {edge.position}, inside it; anchors are "
             "supported at its ends, and at the ends of its alternatives"
         )
-    return [(before, body, after)]
+    return [Sequence(tuple(part for part in (before, *parts, after) if part is not None))]
 
 
 def _edge_in(node: Node) -> Edge | None:
