@@ -14,6 +14,7 @@ import pytest
 from fake_hub import FakeHub, FakeRepo
 from runnable_models import write_runnable
 from tenuto.config import Config
+from tenuto.errors import ConfigError
 
 Tenuto = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -100,6 +101,10 @@ def test_settings_come_from_both_names_and_a_token_is_never_shown(monkeypatch: p
     config = Config.load()
     assert config.model_cache == Path("/short") and config.offline
     assert "canary" not in repr(config) + str(config.model_dump())
+    with pytest.raises(ConfigError, match="hf_endpoint"):
+        monkeypatch.setenv("HF_ENDPOINT", "hf-mirror.example")
+        Config.load()
+    monkeypatch.setenv("HF_ENDPOINT", "https://hf-mirror.example/sub")
     monkeypatch.setenv("TENUTO_MODEL_CACHE", "/long")
     monkeypatch.setenv("TENUTO_OFFLINE", "0")
     assert Config.load().model_cache == Path("/long") and not Config.load().offline

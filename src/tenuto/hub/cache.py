@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from tenuto.hub.reference import ModelReference
 from tenuto.hub.selection import needed_files
 
 _MAX_INDEX_BYTES = 50_000_000
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 class _Ref(msgspec.Struct, frozen=True):
@@ -89,7 +91,7 @@ class ModelCache:
         if listing is None:
             return None
         try:
-            files = needed_files(reference, listing, lambda f: self._read_index(listing, f))
+            files = self._needed(reference, listing)
         except _NotThere:
             return None
         return None if self.missing(listing, files) else self.path_of(listing, files)
@@ -100,7 +102,7 @@ class ModelCache:
         if listing is None:
             return f"{reference} is not in the cache at {self.root}"
         try:
-            files = needed_files(reference, listing, lambda f: self._read_index(listing, f))
+            files = self._needed(reference, listing)
         except _NotThere as error:
             return f"of {reference}, {error} is missing in the cache at {self.root}"
         names = ", ".join(f.path for f in self.missing(listing, files)[:5])
@@ -153,16 +155,23 @@ class ModelCache:
         """All models here, also those that are not whole."""
         found = []
         for folder in sorted(p for p in self.root.glob("*/*/*") if p.parts[-3] in ("hf", "ms") and p.is_dir()):
-            refs = [_read_ref(p) for p in sorted((folder / "refs").glob("*.json"))]
-            found += [self._described(ref.reference) for ref in refs if ref]
-            if any(folder.glob("*/parts/*.part")) or not any(refs):
-                name = f"{folder.parts[-3]}:{folder.parts[-2]}/{folder.parts[-1]}"
-                size = sum(p.stat().st_size for p in folder.rglob("*.part"))
-                found.append(CachedModel(name, str(folder), "", size, whole=False))
+            refs = [ref for p in sorted((folder / "refs").glob("*.json")) if (ref := _read_ref(p))]
+            found += [self._described(ref.reference) for ref in refs]
+            repo = f"{folder.parts[-3]}:{folder.parts[-2]}/{folder.parts[-1]}"
+            for commit in sorted(p for p in folder.iterdir() if _COMMIT.fullmatch(p.name)):
+                # What no id means any more, after the hub has moved on, or does not mean yet.
+                parts = sum(p.stat().st_size for p in commit.glob("parts/*.part"))
+                if commit.name not in {ref.commit for ref in refs}:
+                    size = _size_of(commit)
+                    found.append(CachedModel(f"{repo}@{commit.name}", str(commit), commit.name, size, whole=not parts))
+                elif parts:
+                    found.append(CachedModel(repo, str(commit), commit.name, parts, whole=False))
         return found
 
     def remove(self, reference: ModelReference) -> int:
-        """Delete a model; returns the bytes freed. Without file or tag: everything of the repository.
+        """Delete a model; returns the bytes freed.
+
+        Of an id with a file or a tag that GGUF model, of one with a revision that commit, else all of the repository.
 
         Raises:
             HubError: it is not here.
@@ -172,11 +181,17 @@ class ModelCache:
             listing = self._listing(reference)
             if listing is None or self.find(reference) is None:
                 raise HubError(self.lacks(reference))
-            files = needed_files(reference, listing, lambda f: self._read_index(listing, f))
+            files = self._needed(reference, listing)
             self._ref(reference).unlink()
             for file in files:
                 self.target(listing, file).unlink()
             return sum(f.size for f in files)
+        if reference.revision is not None:
+            listing = self._listing(reference)
+            folder = self._commit_folder(reference.hub, reference.repo, listing.commit) if listing else folder / "none"
+            for path in folder.parent.glob("refs/*.json"):
+                if (ref := _read_ref(path)) is not None and ref.commit == folder.name:
+                    path.unlink()
         if not folder.is_dir():
             raise HubError(self.lacks(reference))
         size = _size_of(folder)
@@ -189,7 +204,7 @@ class ModelCache:
             return CachedModel(
                 str(reference), str(self._repo_folder(reference.hub, reference.repo)), "", 0, whole=False
             )
-        files = needed_files(reference, listing, lambda f: self._read_index(listing, f))
+        files = self._needed(reference, listing)
         return CachedModel(str(reference), str(path), listing.commit, sum(f.size for f in files), whole=True)
 
     def _repo_folder(self, hub: str, repo: str) -> Path:
@@ -205,13 +220,17 @@ class ModelCache:
 
     def _listing(self, reference: ModelReference) -> Listing | None:
         ref = _read_ref(self._ref(reference))
-        if ref is None:
+        commit = reference.revision if ref is None else ref.commit
+        if commit is None or not _COMMIT.fullmatch(commit):
             return None
-        path = self._commit_folder(reference.hub, reference.repo, ref.commit) / "listing.json"
+        path = self._commit_folder(reference.hub, reference.repo, commit) / "listing.json"
         try:
             return msgspec.json.decode(path.read_bytes(), type=Listing)
         except (OSError, msgspec.MsgspecError):
             return None  # as good as never fetched: it is fetched again
+
+    def _needed(self, reference: ModelReference, listing: Listing) -> tuple[RepoFile, ...]:
+        return needed_files(reference, listing, lambda index: self._read_index(listing, index))
 
     def _read_index(self, listing: Listing, file: RepoFile) -> bytes:
         path = self.target(listing, file)

@@ -42,13 +42,11 @@ class HuggingFace:
             raise self._failure(repo, revision, response)
         try:
             info = ModelInfo(**data)  # type: ignore[no-untyped-call]
-            files = tuple(
-                RepoFile(str(s.rfilename), int(s.size), s.lfs.sha256 if s.lfs else None)
-                for s in info.siblings or ()
-                if s.size is not None
-            )
+            files = tuple(_file(s.rfilename, s.size, s.lfs.sha256 if s.lfs else None) for s in info.siblings or ())
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise HubError(f"{what}: {self._endpoint} gave an answer that is not Hugging Face's API") from error
+            raise HubError(
+                f"{what}: {self._endpoint} gave an answer that is not Hugging Face's API ({error})"
+            ) from error
         commit = str(info.sha)
         if not _HEX.issuperset(commit) or not 7 <= len(commit) <= 64:
             raise HubError(f"{what}: {self._endpoint} does not name the commit; is that a Hugging Face endpoint?")
@@ -79,3 +77,9 @@ class HuggingFace:
         if self._token:
             return f"hf:{repo}: access is restricted, and HF_TOKEN's token may not read it; ask for access at {page}"
         return f"hf:{repo}: access is restricted; ask for it at {page} and set HF_TOKEN to a token that may read it"
+
+
+def _file(path: object, size: object, sha256: object) -> RepoFile:
+    if not isinstance(path, str) or type(size) is not int or size < 0:
+        raise ValueError(f"a file is listed as {path!r:.80} with size {size!r:.20}")
+    return RepoFile(path, size, sha256 if isinstance(sha256, str) else None)

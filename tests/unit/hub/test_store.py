@@ -49,6 +49,32 @@ def test_only_what_is_needed_is_fetched_once_and_used_without_the_hub_afterwards
     assert len(hub.requests) == num_requests
 
 
+def test_each_revision_can_be_removed(hub: FakeHub, tmp_path: Path) -> None:
+    with a_store(tmp_path, hub) as store:
+        for commit, content in (("a" * 40, b"old"), ("b" * 40, b"newer")):
+            hub.repos["org/name"] = FakeRepo({"m.gguf": content}, commit=commit)
+            store.fetch(ref("org/name"), refresh=True)
+        listed = {m.id: (m.num_bytes > 2, m.whole) for m in store.cache.models()}
+        assert listed == {"hf:org/name": (True, True), f"hf:org/name@{'a' * 40}": (True, True)}
+        num_requests = len(hub.requests)
+        assert store.fetch(ref(f"org/name@{'a' * 40}")).read_bytes() == b"old"  # a commit never changes
+        assert len(hub.requests) == num_requests
+        store.cache.remove(ref(f"org/name@{'a' * 40}"))
+        assert [m.id for m in store.cache.models()] == ["hf:org/name"]
+        assert store.fetch(ref("org/name")).read_bytes() == b"newer"
+        with pytest.raises(HubError, match="not in the cache"):
+            store.cache.remove(ref("org/name@main"))
+
+
+@pytest.mark.parametrize("wrong", [{"m.gguf": -1}, {"m.gguf": None}, {"m.gguf": "12"}])
+def test_a_list_without_sizes_is_refused(hub: FakeHub, tmp_path: Path, wrong: dict[str, int]) -> None:
+    hub.repos["org/name"] = FakeRepo({"m.gguf": b"x"}, listed_sizes=wrong)
+    with a_store(tmp_path, hub) as store:
+        for name in ("org/name", "ms:org/name"):
+            with pytest.raises(HubError):
+                store.fetch(ref(name))
+
+
 def test_a_refresh_fetches_what_the_hub_has_moved_on_to(hub: FakeHub, tmp_path: Path) -> None:
     hub.repos["org/name"] = FakeRepo({"config.json": b"{}", "model.safetensors": WEIGHTS})
     with a_store(tmp_path, hub) as store:
