@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tenuto.checkpoint import GGUFTokenizer, SentencePieceFile, TokenizerFiles
 from tenuto.checkpoint.sentencepiece_format import SentencePieceModel, read_sentencepiece
 from tenuto.errors import ModelFileError
 from tenuto.ids import TokenId
+from tenuto.protocol.grammar import GrammarSpec
+from tenuto.text.grammar import LLGuidanceCompiler
 from tenuto.text.marked import MarkedText
 from tenuto.text.tokenizer import Tokenizer
 from varied_text import varied_lines
@@ -137,6 +140,18 @@ def test_added_tokens_extend_the_vocabulary(tmp_path: Path) -> None:
     ours = Tokenizer.from_files(files, vocab_size=size + 4)
     assert ours.control["<|im_end|>"] == size and "<far>" not in ours.control
     assert size + 1 in ours.encode("a wörd here") and ours.eos_ids == {size}
+
+
+def test_grammars_force_and_accept_the_tokens_that_text_encodes_to() -> None:
+    ours = Tokenizer.from_files(replace(as_file(mistral_path("v3")), bos_id=1, eos_ids=(2,)))
+    source = 'start: "Hello, the weather in " /[A-Z][a-z]+/ "\\n" "天气龘."'
+    grammar = LLGuidanceCompiler(ours).compile(GrammarSpec(kind="lark", source=source))
+    ids = ours.encode("Hello, the weather in Paris\n天气龘.", "inside")
+    forced = grammar.forced()
+    assert len(forced) > 3 and list(forced) == ids[: len(forced)]
+    for token in ids:
+        assert grammar.accept(token), ours.text_bytes(token)
+    assert b"\n" in map(ours.text_bytes, ids) and b"\xe9" in map(ours.text_bytes, ids), "bytes of their own"
 
 
 @pytest.mark.parametrize("style", ["llama2", "metaspace-first", "metaspace-always"])
