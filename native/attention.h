@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "instruction_set.h"
 #include "kernels.h"
 
 namespace tenuto {
@@ -39,9 +40,9 @@ struct FloatKernels {
 
 extern const FloatKernels kPortableFloats;
 #if defined(__x86_64__)
-extern const FloatKernels kAvx512Floats;
+extern const FloatKernels kAvx512Floats, kAvx2Floats;
 #endif
 const FloatKernels& float_kernels();
-void use_portable_floats(bool portable);
+void use_floats(InstructionSet set);
 
 }  // namespace tenuto

@@ -8,20 +8,21 @@
 namespace tenuto {
 
 namespace {
-const FloatKernels* choose(bool portable) {
+const FloatKernels* float_kernels_of(InstructionSet set) {
+  switch (set) {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (!portable && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) return &kAvx512Floats;
+    case InstructionSet::avx512_vnni: return &kAvx512Floats;
+    case InstructionSet::avx2: return &kAvx2Floats;
 #endif
-  (void)portable;
-  return &kPortableFloats;
+    default: return &kPortableFloats;
+  }
 }
 
-const FloatKernels* chosen = choose(false);
+const FloatKernels* chosen = float_kernels_of(best_instruction_set());
 }  // namespace
 
 const FloatKernels& float_kernels() { return *chosen; }
-void use_portable_floats(bool portable) { chosen = choose(portable); }
+void use_floats(InstructionSet set) { chosen = float_kernels_of(set); }
 
 namespace {
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "attention.h"
 #include "quantise.h"
 #include "thread_pool.h"
 
@@ -60,30 +59,26 @@ void quantise_portable(const float* x, int in, int groups, int8_t* values, float
 
 namespace {
 
-constexpr Int8Kernels kPortable{"portable", tile_portable, quantise_portable};
+constexpr Int8Kernels kPortable{tile_portable, quantise_portable};
 
-const Int8Kernels* int8_kernels(bool portable) {
+const Int8Kernels* int8_kernels(InstructionSet set) {
+  switch (set) {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (!portable && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw")) return &kAvx512Vnni;
+    case InstructionSet::avx512_vnni: return &kAvx512Vnni;
+    case InstructionSet::avx2: return &kAvx2Int8;
 #endif
-  (void)portable;
-  return &kPortable;
+    default: return &kPortable;
+  }
 }
 
-const Int8Kernels* kernels = int8_kernels(false);
+const Int8Kernels* kernels = int8_kernels(best_instruction_set());
 
 }  // namespace
 }  // namespace tenuto
 
 using namespace tenuto;
 
-TENUTO_API const char* tenuto_isa() { return kernels->name; }
-
-TENUTO_API void tenuto_use_portable(int portable) {
-  kernels = int8_kernels(portable != 0);
-  use_portable_floats(portable != 0);
-}
+void tenuto::use_int8(InstructionSet set) { kernels = int8_kernels(set); }
 
 TENUTO_API size_t tenuto_int8_packed_bytes(int out, int in) { return panels_of(out) * panel_stride(groups_of(in)); }
 

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 
+#include "instruction_set.h"
 #include "kernels.h"
 
 namespace tenuto {
@@ -41,14 +42,14 @@ using QuantiseRow = void (*)(const float* x, int in, int groups, int8_t* values,
 
 // What an instruction set brings.
 struct Int8Kernels {
-  const char* name;
   TileProduct tile;
   QuantiseRow quantise;
 };
 
 #if defined(__x86_64__)
-extern const Int8Kernels kAvx512Vnni;
+extern const Int8Kernels kAvx512Vnni, kAvx2Int8;
 #endif
+void use_int8(InstructionSet set);
 
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);

@@ -88,7 +88,7 @@ void quantise(const float* x, int in, int groups, int8_t* values, float* scales,
 
 }  // namespace
 
-const Int8Kernels kAvx512Vnni{"avx512-vnni", tile_any, quantise};
+const Int8Kernels kAvx512Vnni{tile_any, quantise};
 
 }  // namespace tenuto
 #pragma GCC pop_options

@@ -18,10 +18,10 @@ struct TenutoPool;  // threads; see thread_pool.h
 
 // --- machine ---------------------------------------------------------------------------------------------------------
 
-// Name of the instruction set in use: "avx512-vnni", "avx2", "neon-dot" or "portable".
+// Name of the instruction set in use: "avx512-vnni", "avx2" or "portable".
 TENUTO_API const char* tenuto_isa();
-// For tests: do without the machine's own instructions (1), or with them again (0).
-TENUTO_API void tenuto_use_portable(int portable);
+// For tests and benchmarks: use another one; 0 if there is none of that name or the machine lacks it.
+TENUTO_API int tenuto_use_isa(const char* name);
 TENUTO_API TenutoPool* tenuto_pool_new(int num_threads);
 TENUTO_API void tenuto_pool_free(TenutoPool* pool);
 

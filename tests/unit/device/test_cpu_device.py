@@ -19,12 +19,14 @@ LIBRARY = native_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++ compiler")
 
 
-@pytest.fixture(params=["own instructions", "portable"])
+@pytest.fixture(params=["avx512-vnni", "avx2", "portable"])
 def device(request: pytest.FixtureRequest) -> Iterator[CpuDevice]:
     assert LIBRARY is not None
-    LIBRARY.use_portable(request.param == "portable")
+    own = LIBRARY.instruction_set
+    if not LIBRARY.use_isa(request.param.encode()):
+        pytest.skip(f"this machine has no {request.param}")
     yield CpuDevice(LIBRARY, num_threads=3)
-    LIBRARY.use_portable(0)
+    assert LIBRARY.use_isa(own.encode())
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -67,6 +69,18 @@ def test_a_row_has_the_same_bits_in_any_company(device: CpuDevice) -> None:
             assert torch.equal(device.linear(some, weight), whole[first : first + rows])
             assert torch.equal(device.gated(some, "gelu_tanh"), gated[first : first + rows])
             assert torch.equal(device.rms_norm(some, norm, 1e-5), device.rms_norm(x, norm, 1e-5)[first : first + rows])
+
+
+def test_products_have_the_same_bits_with_any_instructions() -> None:
+    assert LIBRARY is not None
+    own, found = LIBRARY.instruction_set, []
+    matrix, x = random(100, 200), torch.from_numpy(random(9, 200, seed=1))
+    for name in ("portable", "avx2", "avx512-vnni"):
+        if LIBRARY.use_isa(name.encode()):
+            one = CpuDevice(LIBRARY, 1)
+            found.append(one.linear(x, one.prepare_linear([matrix])))
+    assert LIBRARY.use_isa(own.encode())
+    assert all(torch.equal(result, found[0]) for result in found)
 
 
 def test_threads_change_nothing() -> None:

@@ -27,7 +27,7 @@ class LayerStruct(ctypes.Structure):
 _LAYER = POINTER(LayerStruct)
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tenuto_isa": (c_char_p, ()),
-    "tenuto_use_portable": (None, (c_int,)),
+    "tenuto_use_isa": (c_int, (c_char_p,)),
     "tenuto_pool_new": (c_void_p, (c_int,)),
     "tenuto_pool_free": (None, (c_void_p,)),
     "tenuto_int8_packed_bytes": (c_size_t, (c_int, c_int)),

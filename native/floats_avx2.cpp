@@ -1,0 +1,16 @@
+#if defined(__x86_64__)
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#include "attention_body.h"
+#include "floats_body.h"
+
+namespace tenuto {
+const FloatKernels kAvx2Floats{attend_any, rms_norm_row, add_row, gated_row, rotate_head};
+}
+#pragma GCC pop_options
+#endif
