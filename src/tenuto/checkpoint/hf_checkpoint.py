@@ -37,7 +37,8 @@ class HFCheckpoint(StoredModel):
         self.config, self.tokenizer = read_tokenizer(path, base, config, generation, tokenizer_config)
         super().__init__(path, path.resolve().name, _with_norms(family, found))
         tokenizer = "tokenizer.model" if self.tokenizer.json_path is None else "tokenizer.json"
-        texts = (read_file(path / name, MAX_TOKENIZER_BYTES) for name in ("config.json", tokenizer))
+        names = ("config.json", tokenizer, "tokenizer_config.json")
+        texts = (read_file(path / name, MAX_TOKENIZER_BYTES) for name in names if (path / name).exists())
         self.fingerprint = self.fingerprint_with([*headers, *texts])
 
 
