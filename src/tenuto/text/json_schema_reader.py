@@ -322,7 +322,7 @@ class SchemaReader:
             )
         (rule, names), rest = next(iter(inside.items())), node.given.get("additionalProperties", True)
         node.given = {**node.given, "additionalProperties": False}
-        if rule == "pattern":
+        if rule == "pattern" and isinstance(names, str):
             self._pattern_properties(node, {names: rest}, at)
         elif rule in ("enum", "const"):
             listed = names if rule == "enum" and isinstance(names, list) else [names]
