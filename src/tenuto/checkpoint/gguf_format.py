@@ -21,6 +21,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _MAX_DIMS = 4
 _MAX_ALIGNMENT = 1 << 20
 _READ_BYTES = 1 << 20
+_MAX_ITEMS = 4_000_000  # of a list: the longest known is one of 600,000 merges
 # The largest vocabularies take 20 MB with their merges. A list of small numbers takes eight times its bytes.
 _MAX_HEADER_BYTES = 100_000_000
 
@@ -89,6 +90,8 @@ class _Cursor:
         if kind != _ARRAY:
             raise ModelFileError(f"{self.path}: {what} has value type {kind}, which GGUF does not define")
         item_kind, count = self.unpack("IQ", what)
+        if count > _MAX_ITEMS:
+            raise ModelFileError(f"{self.path}: {what} has {count} items; no list has more than {_MAX_ITEMS}")
         if item_kind == _STRING:
             self.need(8 * count, what)
             item = f"an item of {what}"

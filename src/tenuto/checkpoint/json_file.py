@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,9 @@ def read_file(path: Path, max_bytes: int = _MAX_BYTES) -> bytes:
         if path.exists() and not path.is_file():
             raise ModelFileError(f"{path}: not a file")  # a pipe would wait for ever to be written to
         with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
+            size = os.fstat(file.fileno()).st_size
+            if size > max_bytes:
+                raise ModelFileError(f"{path}: {size} bytes; no such file has more than {max_bytes}")
+            return file.read(size)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
-    if len(data) > max_bytes:
-        raise ModelFileError(f"{path}: more than {max_bytes} bytes, which no such file has")
-    return data

@@ -64,7 +64,7 @@ def test_absurd_counts_are_refused_before_they_are_believed(gguf_path: Path) -> 
 def test_absurd_array_length(gguf_path: Path) -> None:
     key = b"tokenizer.ggml.token_type"
     patch(gguf_path, key + struct.pack("<IIQ", 9, 5, 64), key + struct.pack("<IIQ", 9, 5, 2**60))
-    with pytest.raises(ModelFileError, match="token_type needs"):
+    with pytest.raises(ModelFileError, match="token_type has 1152921504606846976 items"):
         open_checkpoint(gguf_path)
 
 
