@@ -16,6 +16,7 @@ Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 # More than any model has; a file that claims more would make us build tables of its claims.
 MAX_LAYERS = 1024
 MAX_EXPERTS = 1024
+_MAX_ALL_EXPERTS = 100_000  # of all layers together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +146,8 @@ class ModelConfig:
         experts = self.experts
         if not 0 < experts.num_experts <= MAX_EXPERTS:
             return [f"the number of experts is {experts.num_experts}; 1 to {MAX_EXPERTS} exist"]
+        if sum(layer.sparse for layer in self.layers) * experts.num_experts > _MAX_ALL_EXPERTS:
+            return [f"{experts.num_experts} experts in each of {self.num_layers} layers are more than any model has"]
         if not 0 < experts.num_active <= experts.num_experts:
             return [f"{experts.num_active} of {experts.num_experts} experts cannot be active"]
         if not 0 < experts.intermediate_size < 2**31:

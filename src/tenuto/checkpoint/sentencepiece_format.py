@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tenuto.checkpoint.json_file import read_file
 from tenuto.errors import ModelFileError, UnsupportedModel
 
 _MAX_FILE_BYTES = 64 * 2**20  # Gemma's has 5 MB
@@ -43,14 +44,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
         ModelFileError: cut short, corrupt or no such file.
         UnsupportedModel: a vocabulary of whole words or single characters, or with white space after words.
     """
-    if not path.is_file():
-        raise ModelFileError(f"{path}: not a file")
-    if (size := path.stat().st_size) > _MAX_FILE_BYTES:
-        raise ModelFileError(f"{path}: {size} bytes; no tokenizer has more than {_MAX_FILE_BYTES}")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
+    data = read_file(path, _MAX_FILE_BYTES)
     try:
         return _read_model(data)
     except UnsupportedModel as error:

@@ -1,4 +1,4 @@
-"""GPT-2's spelling of bytes as characters, which byte-level vocabularies are written in."""
+"""How vocabularies spell bytes: byte-level ones all of them, SentencePiece's those it has no token for."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def bytes_of(token: str) -> bytes:
     if all(c in BYTE_OF_CHARACTER for c in token):
         return bytes(BYTE_OF_CHARACTER[c] for c in token)
     return token.encode("utf-8")  # an unused filler: nothing encodes to it
+
+
+def byte_of(token: str) -> int | None:
+    """The byte of a byte token such as `<0x0A>`."""
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        try:
+            return int(token[3:5], 16)
+        except ValueError:
+            return None
+    return None

@@ -13,9 +13,7 @@ from tenuto.text.cuts import before_spaces, between_words, outside
 from tenuto.text.library_tokenizer import LibraryTokenizer, library_errors
 from tenuto.text.pretokenizers import splitting
 from tenuto.text.sentencepiece import SPACE, from_sentencepiece
-from tenuto.text.vocabulary import Vocabulary, is_markup
-
-_UNKNOWN = " \x00 "  # WordPiece sees no spaces, so no text is this
+from tenuto.text.vocabulary import IMPOSSIBLE, Vocabulary, is_markup
 
 
 def from_gguf(files: GGUFTokenizer) -> Vocabulary:
@@ -116,7 +114,7 @@ def _word_piece(files: GGUFTokenizer) -> Vocabulary:
     unknown = next((i for i, t in enumerate(files.tokens) if t == "[UNK]"), None)
     if unknown is None or len(spelled) != len(ordinary):
         raise ModelFileError("the tokenizer is of kind 'bert', but has no [UNK] token, or lists the same token twice")
-    model = models.WordPiece({**spelled, _UNKNOWN: unknown}, unk_token=_UNKNOWN, max_input_chars_per_word=100)
+    model = models.WordPiece({**spelled, IMPOSSIBLE: unknown}, unk_token=IMPOSSIBLE, max_input_chars_per_word=100)
     built = tokenizers.Tokenizer(model)
     built.normalizer = normalizers.BertNormalizer(lowercase=True)
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.errors import UnsupportedModel
-from tenuto.text.byte_level import bytes_of
+from tenuto.text.byte_level import byte_of, bytes_of
 from tenuto.text.cuts import CutRule, before_spaces, between_words, never, outside
 from tenuto.text.pretokenizers import is_known_pattern, splits_words
 from tenuto.text.vocabulary import Prefix
@@ -196,16 +196,6 @@ def decoding(data: Part) -> tuple[BytesOf, bool]:
         return (token if word_piece is None else _word_piece(token, word_piece)).encode("utf-8")
 
     return token_bytes, strips
-
-
-def byte_of(token: str) -> int | None:
-    """The byte of a byte token such as `<0x0A>`."""
-    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
-        try:
-            return int(token[3:5], 16)
-        except ValueError:
-            return None
-    return None
 
 
 _CLEANED = (

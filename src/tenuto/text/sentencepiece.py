@@ -23,15 +23,14 @@ from tenuto.checkpoint.sentencepiece_format import (
     SentencePieceModel,
 )
 from tenuto.errors import ModelFileError
+from tenuto.text.byte_level import byte_of
 from tenuto.text.charsmap import CharsMap
 from tenuto.text.control_strings import ControlStrings
 from tenuto.text.cuts import BetweenStrangers
-from tenuto.text.json_parts import byte_of
 from tenuto.text.library_tokenizer import LibraryTokenizer, library_errors
-from tenuto.text.vocabulary import MAX_TOKENS, Prefix, Vocabulary, is_markup
+from tenuto.text.vocabulary import IMPOSSIBLE, MAX_TOKENS, Prefix, Vocabulary, is_markup
 
 SPACE = "▁"
-_IMPOSSIBLE = " \x00 "  # spaces never reach the model
 _MANY_SPACES = re.compile(" {2,}")
 
 
@@ -126,8 +125,8 @@ def _bpe(
     vocab: dict[str, int] = {**normal, **spelling, **{tokens[i]: i for i in tokens if types[i] == BYTE}}
     unknown: dict[str, Any] = {}
     if model.unknown_id is not None:
-        vocab[_IMPOSSIBLE] = model.unknown_id
-        unknown = {"unk_token": _IMPOSSIBLE}
+        vocab[IMPOSSIBLE] = model.unknown_id
+        unknown = {"unk_token": IMPOSSIBLE}
     merges = merges_of(normal, model.scores)
     return tokenizers.Tokenizer(models.BPE(vocab, merges, fuse_unk=True, byte_fallback=True, **unknown))
 
@@ -156,7 +155,7 @@ def _unigram(
     kept = {i: tokens[i] for i in tokens if types[i] in (NORMAL, BYTE)} | {i: t for t, i in spelling.items()}
     lowest = min((model.scores[i] for i, t in enumerate(model.types) if t == NORMAL), default=0.0)
     vocab = [
-        (kept.get(i, f"{_IMPOSSIBLE}{i}"), model.scores[i] if i in kept and i < len(model.scores) else lowest)
+        (kept.get(i, f"{IMPOSSIBLE}{i}"), model.scores[i] if i in kept and i < len(model.scores) else lowest)
         for i in range(max(tokens) + 1)
     ]
     has_bytes = sum(t == BYTE for t in model.types) == 256

@@ -9,15 +9,14 @@ from typing import Any
 
 import tokenizers
 
+from tenuto.checkpoint.json_file import MAX_TOKENIZER_BYTES, read_json
 from tenuto.errors import ModelFileError, UnsupportedModel
 from tenuto.text.cuts import BetweenStrangers
 from tenuto.text.json_parts import check_parts, cut_rule, decoding, prefix_rule, without_prefix
 from tenuto.text.library_tokenizer import LibraryTokenizer, library_errors
-from tenuto.text.vocabulary import MAX_TOKENS, Vocabulary, is_markup
+from tenuto.text.vocabulary import IMPOSSIBLE, MAX_TOKENS, Vocabulary, is_markup
 
-_MAX_FILE_BYTES = 256 * 2**20  # Gemma's has 33 MB
 _MAX_TOKEN_CHARS = 4096
-_IMPOSSIBLE = " \x00 "  # no text becomes this where spaces are spelled otherwise
 
 Data = dict[str, Any]
 Added = list[Data]
@@ -33,8 +32,10 @@ def from_json(path: Path, vocab_size: int | None) -> Vocabulary:
         UnsupportedModel: another kind of model, or a part that we do not know; names it.
         ModelFileError: the file cannot be read.
     """
-    data = _read(path)
+    data = read_json(path, max_bytes=MAX_TOKENIZER_BYTES)
     with library_errors(str(path)):
+        if not isinstance(data.get("model"), dict):
+            raise ModelFileError("not a tokenizer we can read: it has no model")
         return _vocabulary(path, data, vocab_size)
 
 
@@ -63,22 +64,6 @@ def _vocabulary(path: Path, data: Data, vocab_size: int | None) -> Vocabulary:
         strip_left=frozenset(t["content"] for t in added if t.get("lstrip") and t["content"] in control),
         strip_right=frozenset(t["content"] for t in added if t.get("rstrip") and t["content"] in control),
     )
-
-
-def _read(path: Path) -> Data:
-    try:
-        if not path.is_file():
-            raise ModelFileError(f"{path}: not a file")
-        if (size := path.stat().st_size) > _MAX_FILE_BYTES:
-            raise ModelFileError(f"{path}: {size} bytes; no tokenizer has more than {_MAX_FILE_BYTES}")
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: not a tokenizer we can read: {error}") from error
-    if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-        raise ModelFileError(f"{path}: not a tokenizer we can read: it has no model")
-    return data
 
 
 def _kind(data: Data) -> str:
@@ -157,19 +142,19 @@ def _model_without(
     """The model without its control tokens; the others keep their ids."""
     model, kind = dict(data["model"]), _kind(data)
     if kind == "Unigram":
-        model["vocab"] = [[_IMPOSSIBLE + str(i) if t in control else t, s] for i, (t, s) in enumerate(model["vocab"])]
+        model["vocab"] = [[IMPOSSIBLE + str(i) if t in control else t, s] for i, (t, s) in enumerate(model["vocab"])]
         # The library numbers added tokens anew unless the model's vocabulary has them too.
         ids = {t["id"]: t["content"] for t in spelling if t["content"] not in ordinary}
         lowest = min((s for _, s in model["vocab"]), default=0.0)
         for i in range(len(model["vocab"]), max(ids, default=-1) + 1):
-            model["vocab"].append([ids.get(i, _IMPOSSIBLE + str(i)), lowest])
+            model["vocab"].append([ids.get(i, IMPOSSIBLE + str(i)), lowest])
         return model
     kept = {**ordinary, **{t["content"]: t["id"] for t in spelling}}
     model["vocab"] = {t: i for t, i in kept.items() if t not in control}
     unknown = model.get("unk_token")
     if isinstance(unknown, str) and unknown in control:
-        model["unk_token"] = _IMPOSSIBLE
-        model["vocab"][_IMPOSSIBLE] = control[unknown]
+        model["unk_token"] = IMPOSSIBLE
+        model["vocab"][IMPOSSIBLE] = control[unknown]
     if kind == "BPE":
         pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
         if any(not {a, b, a + b} <= ordinary.keys() for a, b in pairs):
@@ -182,7 +167,7 @@ def _model_without(
 
 def _lets_spaces_through(tokenizer: tokenizers.Tokenizer) -> bool:
     """Whether a space reaches the model as such, so that text could spell the stand-in of a control token."""
-    probe = f"a{_IMPOSSIBLE}5 b"
+    probe = f"a{IMPOSSIBLE}5 b"
     text = tokenizer.normalizer.normalize_str(probe) if tokenizer.normalizer is not None else probe
     if tokenizer.pre_tokenizer is None:
         return " " in text

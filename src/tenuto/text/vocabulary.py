@@ -15,6 +15,8 @@ from tenuto.text.library_tokenizer import LibraryTokenizer
 Prefix = Literal["never", "first", "sections"]
 
 MAX_TOKENS = 2**22  # of any vocabulary; the largest in use have 2**18
+# What tokens are called that text must not spell: models that see no spaces never see this.
+IMPOSSIBLE = " \x00 "
 
 # Gemma has tokens for these, which are spelling like any other word: people write them, and models write them back.
 _HTML = {

@@ -221,7 +221,7 @@ def test_tokenizer_json_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text("{", encoding="utf-8")
     files = TokenizerFiles(json_path=path)
-    with pytest.raises(ModelFileError, match="not a tokenizer"):
+    with pytest.raises(ModelFileError, match="not JSON"):
         OurTokenizer.from_files(files)
     path.write_text(json.dumps(json.loads(Tokenizer(models.WordLevel({"a": 0}, "a")).to_str())), encoding="utf-8")
     with pytest.raises(UnsupportedModel, match="WordLevel"):
