@@ -139,6 +139,18 @@ _QUANTISED: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
+def _write_experts(path: Path) -> None:
+    """Qwen 3 with a mixture of two experts in place of the MLP."""
+    weights = TINY.weights()
+    parts = {name: weights.pop(name) for name in list(weights) if ".mlp." in name}
+    for name, values in parts.items():
+        weights |= {name.replace(".mlp.", f".mlp.experts.{index}."): values for index in range(2)}
+    weights["model.layers.0.mlp.gate.weight"] = np.ones((2, TINY.hidden_size), np.float32)
+    weights |= {f"model.layers.0.self_attn.{x}_norm.weight": np.ones(TINY.head_dim, np.float32) for x in "qk"}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": TINY.intermediate_size}
+    write_hf(path, TINY, weights, model_type="qwen3_moe", norm_topk_prob=True, **experts)
+
+
 def make_seeds() -> list[Seed]:
     seeds = []
     with tempfile.TemporaryDirectory() as folder:
@@ -150,5 +162,6 @@ def make_seeds() -> list[Seed]:
         weights = {name: values.astype(np.float16) for name, values in TINY.weights().items()}
         seeds.append(_directory(root / "one", lambda path: write_hf(path, TINY, weights), "directory"))
         seeds.append(_directory(root / "two", lambda path: write_sharded(path, TINY, weights), "shards"))
+        seeds.append(_directory(root / "experts", _write_experts, "experts"))
         seeds += [_directory(root / name, _quantised(*how), name) for name, how in _QUANTISED.items()]
     return seeds

@@ -134,6 +134,19 @@ def test_settings_where_older_exporters_wrote_them(tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path / "old").stored_type("layers.0.mlp.up.weight") == "compressed-tensors 4-bit"
 
 
+def test_a_sketch_without_weights_has_the_right_shapes(tmp_path: Path) -> None:
+    """What `models check` opens of a model on a hub: a header with content, and zeros."""
+    settings, pack = FORMS["W4A16 zeros"]
+    write_quantised(tmp_path, TINY, settings, pack)
+    whole, path = open_checkpoint(tmp_path), tmp_path / "model.safetensors"
+    data = path.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:end] + bytes(len(data) - end))
+    sketch = open_checkpoint(tmp_path)
+    for name in whole.tensor_names():
+        assert (sketch.shape(name), sketch.stored_bytes(name)) == (whole.shape(name), whole.stored_bytes(name))
+
+
 def test_scales_of_a_quantised_cache_are_left_out(tmp_path: Path) -> None:
     settings, pack = FORMS["W8A8"]
 

@@ -68,6 +68,9 @@ class CompressedTensors:
         tensor, size = whole_part(parts, "weight_packed", "I32"), whole_part(parts, "weight_shape", "I64", "I32")
         expect_shape(size, (2,))
         num_out, num_in = size.read_whole().tolist()
+        if num_out == num_in == 0 and len(tensor.shape) == 2 and self.packed_bits:
+            # A sketch of a model on a hub: only headers have content. What rows can hold is nearly always what they do.
+            num_out, num_in = tensor.shape[0], tensor.shape[1] * 32 // self.packed_bits[0]
         for bits in self.packed_bits:
             if min(num_out, num_in) > 0 and tensor.shape == (num_out, num_words(num_in, bits)):
                 return _Stored(tensor, (num_out, num_in), bits, packed=True)
