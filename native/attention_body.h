@@ -18,8 +18,8 @@ namespace {
 constexpr int kSplitBlocks = 16;
 constexpr int kMaxHeads = 6;  // query heads computed together, so that K and V are read once for them
 
-template <int Heads>
-void scores_of_block(const float* q, int size, const float* keys, V16* out) {
+template <int Heads, typename Number>
+void scores_of_block(const float* q, int size, const Number* keys, V16* out) {
   V16 total[Heads] = {};
   for (int d = 0; d < size; ++d) {
     const V16 k = load16(keys + d * kBlockTokens);
@@ -28,12 +28,12 @@ void scores_of_block(const float* q, int size, const float* keys, V16* out) {
   for (int h = 0; h < Heads; ++h) out[h] = total[h];
 }
 
-template <int Heads>
-void add_values(const float* weights, int stride, int tokens, int size, const float* values, float* out) {
+template <int Heads, typename Number>
+void add_values(const float* weights, int stride, int size, const Number* values, float* out) {
   for (int d = 0; d < size; d += kLanes) {
     V16 total[Heads];
     for (int h = 0; h < Heads; ++h) total[h] = load16(out + h * size + d);
-    for (int t = 0; t < tokens; ++t) {
+    for (int t = 0; t < kBlockTokens; ++t) {
       const V16 v = load16(values + t * size + d);
       for (int h = 0; h < Heads; ++h) total[h] += v * weights[h * stride + t];
     }
@@ -42,7 +42,7 @@ void add_values(const float* weights, int stride, int tokens, int size, const fl
 }
 
 // One query token, `Heads` heads of one KV head. q is scaled already.
-template <int Heads>
+template <int Heads, typename Number>
 void attend(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int position, float* out) {
   const int size = layer.head_size;
   float highest[Heads], total[Heads];
@@ -61,7 +61,11 @@ void attend(const AttentionLayer& layer, const float* q, const int64_t* table, i
     for (int h = 0; h < Heads; ++h) top[h] = all(-std::numeric_limits<float>::infinity());
     for (int block = begin; block < end; ++block) {
       V16 found[Heads];
-      scores_of_block<Heads>(q, size, layer.keys_of(table[block], kv_head), found);
+      scores_of_block<Heads>(q, size, layer.keys_of<Number>(table[block], kv_head), found);
+      if (layer.quantised()) {
+        const V16 scales = load16(layer.key_scales + layer.block_at(table[block], kv_head) * kBlockTokens);
+        for (int h = 0; h < Heads; ++h) found[h] *= scales;
+      }
       const int base = block * kBlockTokens;
       for (int h = 0; h < Heads; ++h) {
         if (base < first || base + kBlockTokens - 1 > position)
@@ -86,12 +90,24 @@ void attend(const AttentionLayer& layer, const float* q, const int64_t* table, i
         for (int d = 0; d < size; ++d) out[h * size + d] *= shrink;
       highest[h] = now;
     }
-    for (int block = begin; block < end; ++block)
-      add_values<Heads>(scores + (block - begin) * kBlockTokens, kSplit, kBlockTokens, size,
-                        layer.values_of(table[block], kv_head), out);
+    for (int block = begin; block < end; ++block) {
+      float* weights = scores + (block - begin) * kBlockTokens;
+      if (layer.quantised()) {
+        const V16 scales = load16(layer.value_scales + layer.block_at(table[block], kv_head) * kBlockTokens);
+        for (int h = 0; h < Heads; ++h) store16(weights + h * kSplit, load16(weights + h * kSplit) * scales);
+      }
+      add_values<Heads>(weights, kSplit, size, layer.values_of<Number>(table[block], kv_head), out);
+    }
   }
   for (int h = 0; h < Heads; ++h)
     for (int d = 0; d < size; ++d) out[h * size + d] /= total[h];
+}
+
+template <int Heads>
+void attend_heads(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int position,
+                  float* out) {
+  if (layer.quantised()) return attend<Heads, int8_t>(layer, q, table, kv_head, position, out);
+  return attend<Heads, float>(layer, q, table, kv_head, position, out);
 }
 
 void attend_any(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int heads, int position,
@@ -99,12 +115,12 @@ void attend_any(const AttentionLayer& layer, const float* q, const int64_t* tabl
   while (heads > 0) {
     const int now = std::min(heads, kMaxHeads);
     switch (now) {
-      case 1: attend<1>(layer, q, table, kv_head, position, out); break;
-      case 2: attend<2>(layer, q, table, kv_head, position, out); break;
-      case 3: attend<3>(layer, q, table, kv_head, position, out); break;
-      case 4: attend<4>(layer, q, table, kv_head, position, out); break;
-      case 5: attend<5>(layer, q, table, kv_head, position, out); break;
-      default: attend<6>(layer, q, table, kv_head, position, out); break;
+      case 1: attend_heads<1>(layer, q, table, kv_head, position, out); break;
+      case 2: attend_heads<2>(layer, q, table, kv_head, position, out); break;
+      case 3: attend_heads<3>(layer, q, table, kv_head, position, out); break;
+      case 4: attend_heads<4>(layer, q, table, kv_head, position, out); break;
+      case 5: attend_heads<5>(layer, q, table, kv_head, position, out); break;
+      default: attend_heads<6>(layer, q, table, kv_head, position, out); break;
     }
     heads -= now;
     q += now * layer.head_size;

@@ -66,7 +66,7 @@ TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int 
                                         const float* q_norm, const float* k_norm, float eps, float q_scale,
                                         const int64_t* slots, const TenutoLayer* layer, float* q) {
   const FloatKernels& k = float_kernels();
-  const AttentionLayer kv{layer->keys, layer->values, layer->num_blocks, layer->kv_heads, layer->head_size, 0};
+  const AttentionLayer kv(*layer);
   const int size = kv.head_size, stride = (heads + 2 * kv.kv_heads) * size;
   each_row(pool, rows, stride * 12, [&](int r) {
     const float* row = qkv + static_cast<size_t>(r) * stride;
@@ -89,9 +89,19 @@ TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int 
     const int token = static_cast<int>(slots[r] % kBlockTokens);
     for (int g = 0; g < kv.kv_heads; ++g) {
       transform(row + (heads + g) * size, k_norm, 1.0f, turned);
-      float* keys = kv.keys_of(block, g);
-      for (int d = 0; d < size; ++d) keys[d * kBlockTokens + token] = turned[d];
-      std::memcpy(kv.values_of(block, g) + token * size, row + (heads + kv.kv_heads + g) * size, size * sizeof(float));
+      const float* value = row + (heads + kv.kv_heads + g) * size;
+      if (kv.quantised()) {
+        int8_t bytes[1024];
+        const size_t at = kv.block_at(block, g) * kBlockTokens + token;
+        kv.key_scales[at] = k.quantise_head(turned, size, bytes);
+        auto* keys = kv.keys_of<int8_t>(block, g);
+        for (int d = 0; d < size; ++d) keys[d * kBlockTokens + token] = bytes[d];
+        kv.value_scales[at] = k.quantise_head(value, size, kv.values_of<int8_t>(block, g) + token * size);
+      } else {
+        auto* keys = kv.keys_of<float>(block, g);
+        for (int d = 0; d < size; ++d) keys[d * kBlockTokens + token] = turned[d];
+        std::memcpy(kv.values_of<float>(block, g) + token * size, value, size * sizeof(float));
+      }
     }
   });
 }
@@ -100,8 +110,7 @@ TENUTO_API void tenuto_attention(TenutoPool* pool, const float* q, int heads, co
                                  const int32_t* kv_lens, const int64_t* tables, int table_width, int sequences,
                                  const TenutoLayer* layer, float* out) {
   const FloatKernels& k = float_kernels();
-  const AttentionLayer kv{layer->keys,     layer->values,    layer->num_blocks,
-                          layer->kv_heads, layer->head_size, layer->window};
+  const AttentionLayer kv(*layer);
   const int share = heads / kv.kv_heads, rows = query_starts[sequences];
   // Tasks are (row, KV head). They differ in length; taken one by one, they even out.
   pool->run(rows * kv.kv_heads, [&](int task) {

@@ -10,7 +10,7 @@
 #include "floats_body.h"
 
 namespace tenuto {
-const FloatKernels kAvx2Floats{attend_any, rms_norm_row, add_row, gated_row, rotate_head};
+const FloatKernels kAvx2Floats{attend_any, rms_norm_row, add_row, gated_row, quantise_head, rotate_head};
 }
 #pragma GCC pop_options
 #endif

@@ -44,6 +44,27 @@ void gated_row(const float* gate, const float* up, int size, int activation, flo
   }
 }
 
+// INT8 with one scale, max |x| / 127 rounded up to a brain float, so that nothing exceeds 127.
+uint16_t quantise_head(const float* x, int size, int8_t* out) {
+  V16 top = {}, zeros = {};
+  for (int i = 0; i < size; i += kLanes) {
+    const V16 v = load16(x + i);
+    top = max16(top, max16(v, -v));
+    zeros += v * 0.0f;
+  }
+  const bool sound = sum16(zeros) == 0.0f;  // 0 times what is no number is none either
+  const float wanted = largest16(top) / 127.0f;
+  uint32_t bits;
+  std::memcpy(&bits, &wanted, 4);
+  const auto scale = static_cast<uint16_t>((bits + 0xffff) >> 16);
+  const uint32_t whole = static_cast<uint32_t>(scale) << 16;
+  float exact;
+  std::memcpy(&exact, &whole, 4);
+  for (int i = 0; i < size; ++i)
+    out[i] = exact > 0 ? static_cast<int8_t>(__builtin_irintf(x[i] / exact)) : static_cast<int8_t>(0);
+  return sound ? scale : 0x7fc0;  // not a number: whoever reads the head finds out
+}
+
 // Pairs (j, j + size / 2); the result is multiplied by `factor`.
 void rotate_head(const float* x, const float* cos, const float* sin, int size, float factor, float* out) {
   const int half = size / 2;

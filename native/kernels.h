@@ -57,10 +57,13 @@ TENUTO_API void tenuto_gated(TenutoPool* pool, const float* gate_up, int rows, i
 // --- attention -------------------------------------------------------------------------------------------------------
 
 // KV of one layer, in blocks of 16 tokens: keys [kv_heads, blocks, head_size, 16], values [kv_heads, blocks, 16,
-// head_size]. head_size is a multiple of 16, at most 1024.
+// head_size]. head_size is a multiple of 16, at most 1024. Float32 if the scales are null. Otherwise INT8: each token
+// and head has a scale, max |x| / 127 rounded up to a brain float, in [kv_heads, blocks, 16].
 struct TenutoLayer {
-  float* keys;
-  float* values;
+  void* keys;
+  void* values;
+  uint16_t* key_scales;
+  uint16_t* value_scales;
   int32_t num_blocks;
   int32_t kv_heads;
   int32_t head_size;

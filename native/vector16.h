@@ -8,11 +8,28 @@ namespace {
 
 typedef float V16 __attribute__((vector_size(64)));
 typedef int32_t I16 __attribute__((vector_size(64)));
+typedef int8_t B16 __attribute__((vector_size(16)));
+typedef uint16_t H16 __attribute__((vector_size(32)));
+typedef uint32_t U16 __attribute__((vector_size(64)));
 constexpr int kLanes = 16;
 
 inline V16 load16(const float* at) {
   V16 v;
   std::memcpy(&v, at, sizeof v);
+  return v;
+}
+inline V16 load16(const int8_t* at) {
+  B16 bytes;
+  std::memcpy(&bytes, at, sizeof bytes);
+  return __builtin_convertvector(bytes, V16);
+}
+// Brain floats: the upper halves of floats.
+inline V16 load16(const uint16_t* at) {
+  H16 halves;
+  std::memcpy(&halves, at, sizeof halves);
+  const U16 bits = __builtin_convertvector(halves, U16) << 16;
+  V16 v;
+  std::memcpy(&v, &bits, sizeof v);
   return v;
 }
 inline void store16(float* at, V16 v) { std::memcpy(at, &v, sizeof v); }

@@ -62,6 +62,10 @@ class Config(BaseSettings):
         description="number format of weights, activations and KV; int8: of weights and activations, with float32 KV, "
         "on the native CPU kernels",
     )
+    kv_type: Literal["float", "int8"] = Field(
+        "float",
+        description="KV as the precision says, or INT8 with a scale for each token and head (with precision int8)",
+    )
     num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
 
     kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")

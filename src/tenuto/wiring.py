@@ -73,7 +73,7 @@ def load(config: Config, clock: Clock) -> LoadedModel:
     return LoadedModel(
         name=checkpoint.name,
         fingerprint=checkpoint.fingerprint,
-        decoder=load_model(checkpoint, choose_device(config.precision, config.num_threads)),
+        decoder=load_model(checkpoint, choose_device(config.precision, config.num_threads, config.kv_type)),
         text=TextTools(tokenizer, template, HermesFormat()),
         path=path,
         tokenizer_files=checkpoint.tokenizer,
@@ -97,7 +97,7 @@ def engine_config(loaded: LoadedModel, config: Config) -> EngineConfig:
         max_waiting=config.max_waiting,
         policy=config.policy,
         prefix_cache=config.prefix_cache,
-        kv_type=config.precision,
+        kv_type=f"{config.precision}/{config.kv_type}",
         kv_bytes_per_token=decoder.kv_bytes_per_token(),
     )
 

@@ -64,7 +64,7 @@ def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
     frame = frame_of(checkpoint.tokenizer, tokenizer).with_types(sizes.num_token_types)
     return LoadedEncoder(
         name=checkpoint.name,
-        encoder=load_encoder(checkpoint, choose_device(config.precision, config.num_threads)),
+        encoder=load_encoder(checkpoint, choose_device(config.precision, config.num_threads, config.kv_type)),
         rules=_rules(tokenizer, frame, layout, config.max_model_tokens or min(most, layout.max_model_tokens or most)),
         layout=layout,
     )

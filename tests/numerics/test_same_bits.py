@@ -35,8 +35,9 @@ DECODERS = [
     ("fp32", "qwen2-windows"),
     ("fp32", "qwen3-moe"),
     ("int8", "llama"),
-    ("int8", "gemma3"),
-    ("int8", "qwen3-moe"),
+    ("int8/int8", "llama"),
+    ("int8/int8", "gemma3"),
+    ("int8/int8", "qwen3-moe"),
 ]
 
 
@@ -48,7 +49,8 @@ def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         write_hf(directory, LLAMAS[name], LLAMAS[name].weights())
     else:
         save(make(FAMILY_MODELS[name]), directory)
-    return load_model(open_checkpoint(directory), choose_device(precision, 2))
+    precision, _, kv_type = precision.partition("/")
+    return load_model(open_checkpoint(directory), choose_device(precision, 2, kv_type or "float"))
 
 
 def same(decoder: Decoder, left: torch.Tensor, right: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from tenuto.device.ragged import RaggedBatch
 
 Precision: TypeAlias = Literal["fp32", "bf16", "int8"]
+KVType: TypeAlias = Literal["float", "int8"]  # as the activations, or INT8 with a two-byte scale per token and head
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 Pointwise: TypeAlias = Literal["gelu", "gelu_tanh", "tanh"]  # gelu: x * normal_cdf(x); the other its tanh form
 Floats: TypeAlias = npt.NDArray[np.float32]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tenuto.device import paged_attention
 from tenuto.device.full_attention import attend_fully
-from tenuto.device.int8 import quantised_activations, quantised_weights
+from tenuto.device.int8 import quantised_activations, quantised_heads, quantised_weights
 from tenuto.device.kv_pool import ReferenceKVPool, ReferenceLayerKV
 from tenuto.device.mixture import mix
 from tenuto.device.paged_attention import TileGroup
@@ -26,6 +26,7 @@ from tenuto.device.protocol import (
     Floats,
     HeadTransform,
     KVPool,
+    KVType,
     LayerKV,
     LinearWeight,
     Mixture,
@@ -71,14 +72,16 @@ class ReferenceDevice:
     Args:
         dtype: "fp32", "bf16" or "int8" (see `device.int8`; all but the matrices' products is float32 then).
         block_size: token slots per KV block.
+        kv_type: with "int8", K and V are rounded to what INT8 can say, and stored as wide as ever.
     """
 
-    def __init__(self, dtype: Precision = "fp32", block_size: int = 16) -> None:
+    def __init__(self, dtype: Precision = "fp32", block_size: int = 16, kv_type: KVType = "float") -> None:
         assert dtype in _DTYPES, f"unknown precision {dtype}"
         assert block_size > 0
         self.name = "reference"
         self.precision: Precision = dtype
         self.block_size = block_size
+        self._kv_type = kv_type
         self._dtype = _DTYPES[dtype]
         self._row_tiles: dict[tuple[int, int], RowTiles] = {}
         self._attention_exact: dict[AttentionSpec, bool] = {}
@@ -166,6 +169,8 @@ class ReferenceDevice:
         if transform.rotary is not None:
             angles = step.angles[transform.rotary]
             q, k = rotate(q, angles), rotate(k, angles)
+        if self._kv_type == "int8":
+            k, v = quantised_heads(k.float()).to(k.dtype), quantised_heads(v.float()).to(v.dtype)
         for stored, new in ((layer.keys, k), (layer.values, v)):
             flat = stored.view(spec.num_kv_heads, -1, spec.head_dim)
             flat.index_copy_(1, step.batch.slots, new.transpose(0, 1))

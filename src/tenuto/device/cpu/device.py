@@ -1,11 +1,10 @@
-"""The CPU device: INT8 weights and activations, float32 KV, every operation a native kernel.
+"""The CPU device: INT8 weights and activations, float32 or INT8 KV, every operation a native kernel.
 
 Integer products are exact and float sums have one order per row, so that it is row-invariant by construction.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
 from collections.abc import Sequence
@@ -15,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tenuto.device.cpu.library import LayerStruct, NativeLibrary
+from tenuto.device.cpu.kv_pool import BLOCK_SIZE, CpuKVPool, CpuLayerKV, token_bytes
+from tenuto.device.cpu.library import NativeLibrary
 from tenuto.device.mixture import mix
 from tenuto.device.protocol import (
     Activation,
@@ -23,6 +23,7 @@ from tenuto.device.protocol import (
     Floats,
     HeadTransform,
     KVPool,
+    KVType,
     LayerKV,
     LinearWeight,
     Mixture,
@@ -36,7 +37,6 @@ from tenuto.device.reference import ReferenceDevice
 from tenuto.device.rotary import ReferenceRotaryTable
 from tenuto.errors import UnsupportedModel
 
-BLOCK_SIZE = 16
 _MAX_HEAD_DIM = 1024
 _ACTIVATIONS: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
 
@@ -49,45 +49,6 @@ class Int8Linear:
     in_features: int
     out_features: int
     bias: Tensor | None
-
-
-class CpuLayerKV:
-    """Keys [G, num_blocks, D, 16] and values [G, num_blocks, 16, D] of one layer."""
-
-    def __init__(self, spec: AttentionSpec, keys: Tensor, values: Tensor) -> None:
-        self.spec, self.keys, self.values = spec, keys, values
-        num_blocks = keys.shape[1]
-        self.struct = LayerStruct(
-            keys.data_ptr(), values.data_ptr(), num_blocks, spec.num_kv_heads, spec.head_dim, spec.window or 0
-        )
-        self.reference = ctypes.byref(self.struct)
-
-
-class CpuKVPool:
-    """All layers' KV: float32, zeroed."""
-
-    def __init__(self, specs: Sequence[AttentionSpec], num_blocks: int) -> None:
-        self.num_blocks = num_blocks
-        self.block_size = BLOCK_SIZE
-        self._layers = []
-        for spec in specs:
-            shape = (spec.num_kv_heads, num_blocks, BLOCK_SIZE * spec.head_dim)
-            self._layers.append(CpuLayerKV(spec, torch.zeros(shape), torch.zeros(shape)))
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self._layers)
-
-    def layer(self, index: int) -> CpuLayerKV:
-        return self._layers[index]
-
-    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
-        if not pairs:
-            return
-        sources, targets = (torch.tensor(side) for side in zip(*pairs, strict=True))
-        for layer in self._layers:
-            for stored in (layer.keys, layer.values):
-                stored[:, targets] = stored[:, sources]
 
 
 @dataclass(frozen=True)
@@ -104,6 +65,7 @@ class CpuDevice:
     Args:
         library: the compiled kernels.
         num_threads: threads that compute, the caller's included.
+        kv_type: "float" is float32.
     """
 
     name = "cpu"
@@ -111,8 +73,9 @@ class CpuDevice:
     block_size = BLOCK_SIZE
     row_invariant = True
 
-    def __init__(self, library: NativeLibrary, num_threads: int) -> None:
+    def __init__(self, library: NativeLibrary, num_threads: int, kv_type: KVType = "float") -> None:
         self._native = library
+        self._kv_type: KVType = kv_type
         self._pool = library.pool_new(num_threads)
         weakref.finalize(self, library.pool_free, self._pool)
         self._scratch = torch.empty(0, dtype=torch.uint8)
@@ -137,7 +100,7 @@ class CpuDevice:
         return ReferenceRotaryTable(inverse_frequencies, scale, max_positions)
 
     def kv_bytes_per_token(self, specs: Sequence[AttentionSpec]) -> int:
-        return sum(2 * spec.num_kv_heads * spec.head_dim * 4 for spec in specs)
+        return sum(token_bytes(spec, self._kv_type) for spec in specs)
 
     def allocate_kv(self, specs: Sequence[AttentionSpec], num_blocks: int) -> CpuKVPool:
         for spec in specs:
@@ -146,7 +109,7 @@ class CpuDevice:
                     f"INT8 on the CPU takes heads of a multiple of 16 up to {_MAX_HEAD_DIM} elements, "
                     f"this model's have {spec.head_dim}; use precision fp32 or bf16"
                 )
-        return CpuKVPool(specs, num_blocks)
+        return CpuKVPool(specs, num_blocks, self._kv_type)
 
     def copy_blocks(self, kv: KVPool, pairs: Sequence[tuple[int, int]]) -> None:
         assert isinstance(kv, CpuKVPool)

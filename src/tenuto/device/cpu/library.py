@@ -17,6 +17,8 @@ class LayerStruct(ctypes.Structure):
     _fields_ = (
         ("keys", c_void_p),
         ("values", c_void_p),
+        ("key_scales", c_void_p),
+        ("value_scales", c_void_p),
         ("num_blocks", c_int32),
         ("kv_heads", c_int32),
         ("head_size", c_int32),

@@ -1,0 +1,75 @@
+"""The CPU device's KV pool, in the layout of native/attention.h."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tenuto.device.cpu.library import LayerStruct
+from tenuto.device.protocol import AttentionSpec, KVType
+
+BLOCK_SIZE = 16
+_SCALE_BYTES = 2
+
+
+def token_bytes(spec: AttentionSpec, kv_type: KVType) -> int:
+    """Bytes that one token takes in one layer, its scales included."""
+    head_bytes = spec.head_dim * 4 if kv_type == "float" else spec.head_dim + _SCALE_BYTES
+    return 2 * spec.num_kv_heads * head_bytes
+
+
+class CpuLayerKV:
+    """Keys [G, num_blocks, D, 16] and values [G, num_blocks, 16, D] of one layer; INT8 with scales, or float32."""
+
+    def __init__(self, spec: AttentionSpec, num_blocks: int, kv_type: KVType) -> None:
+        self.spec = spec
+        places = (spec.num_kv_heads, num_blocks)
+        dtype = torch.float32 if kv_type == "float" else torch.int8
+        self.keys, self.values = (torch.zeros(*places, BLOCK_SIZE * spec.head_dim, dtype=dtype) for _ in range(2))
+        # bfloat16 by its bits; a slot that was never written reads as zeros.
+        num_scales = 0 if kv_type == "float" else BLOCK_SIZE
+        self.key_scales, self.value_scales = (torch.zeros(*places, num_scales, dtype=torch.int16) for _ in range(2))
+        scales = (None, None) if kv_type == "float" else (self.key_scales.data_ptr(), self.value_scales.data_ptr())
+        self._struct = LayerStruct(
+            self.keys.data_ptr(),
+            self.values.data_ptr(),
+            *scales,
+            num_blocks,
+            spec.num_kv_heads,
+            spec.head_dim,
+            spec.window or 0,
+        )
+        self.reference = ctypes.byref(self._struct)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that belongs to blocks; the second dimension is the block."""
+        return self.keys, self.values, self.key_scales, self.value_scales
+
+
+class CpuKVPool:
+    """All layers' KV, zeroed."""
+
+    def __init__(self, specs: Sequence[AttentionSpec], num_blocks: int, kv_type: KVType) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = BLOCK_SIZE
+        self._layers = [CpuLayerKV(spec, num_blocks, kv_type) for spec in specs]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.nbytes for layer in self._layers for tensor in layer.tensors)
+
+    def layer(self, index: int) -> CpuLayerKV:
+        return self._layers[index]
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy (source, destination) blocks in every layer, scales and all."""
+        if not pairs:
+            return
+        sources, targets = (torch.tensor(side) for side in zip(*pairs, strict=True))
+        for layer in self._layers:
+            for stored in layer.tensors:
+                stored[:, targets] = stored[:, sources]
