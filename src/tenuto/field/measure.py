@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 
 from tenuto.device import ReferenceDevice
-from tenuto.device.protocol import Floats
+from tenuto.device.cpu import CpuDevice, native_library
+from tenuto.device.cpu.device import Int8Linear
+from tenuto.device.cpu.library import NativeLibrary
+from tenuto.device.protocol import Device, Floats, Precision
 from tenuto.device.reference import ReferenceLinear
 from tenuto.device.row_tiles import RowTiles
 
@@ -23,9 +26,13 @@ ConfigT = TypeVar("ConfigT")
 _NO_TILES = RowTiles((1,), exact=True)  # nothing is ever multiplied
 
 
-class MeasuringDevice(ReferenceDevice):
-    """The reference device, keeping only the shapes and types of weights."""
+def measuring_device(precision: Precision) -> Device:
+    """The device of a precision, as `device.choose_device` picks it, keeping only shapes and types of weights."""
+    library = native_library() if precision == "int8" else None
+    return _MeasuringReference(precision) if library is None else _MeasuringCpu(library)
 
+
+class _MeasuringReference(ReferenceDevice):
     def upload(self, values: Floats) -> Tensor:
         return torch.empty(values.shape, dtype=self._dtype, device="meta")
 
@@ -37,6 +44,24 @@ class MeasuringDevice(ReferenceDevice):
         bias = torch.empty(num_out, dtype=self._dtype, device="meta") if biases else None
         matrix = torch.empty((num_in, num_out), dtype=self._dtype, device="meta")
         return ReferenceLinear(matrix, _NO_TILES, bias)
+
+
+class _MeasuringCpu(CpuDevice):
+    def __init__(self, library: NativeLibrary) -> None:
+        super().__init__(library, num_threads=1)
+        self._library = library
+
+    def upload(self, values: Floats) -> Tensor:
+        return torch.empty(values.shape, dtype=torch.float32, device="meta")
+
+    def upload_norm(self, values: Floats) -> Tensor:
+        return torch.empty(values.shape, dtype=torch.float32, device="meta")
+
+    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> Int8Linear:
+        num_in, num_out = parts[0].shape[1], sum(part.shape[0] for part in parts)
+        bias = torch.empty(num_out, device="meta") if biases else None
+        packed = torch.empty(self._library.int8_packed_bytes(num_out, num_in), dtype=torch.uint8, device="meta")
+        return Int8Linear(packed, num_in, num_out, bias)
 
 
 class Unread(Generic[ConfigT]):
@@ -71,5 +96,5 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(item)
     elif isinstance(value, dict):
         yield from _tensors(list(value.values()))
-    elif type(value).__module__.startswith("tenuto.") and not isinstance(value, ReferenceDevice):
+    elif type(value).__module__.startswith("tenuto.") and not isinstance(value, ReferenceDevice | CpuDevice):
         yield from _tensors(getattr(value, "__dict__", {}))

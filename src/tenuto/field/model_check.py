@@ -16,8 +16,8 @@ from tenuto.checkpoint.encoders import is_encoder, open_encoder
 from tenuto.checkpoint.json_file import read_json
 from tenuto.clock import Clock
 from tenuto.device.protocol import Precision
-from tenuto.errors import ModelFileError, TemplateError
-from tenuto.field.measure import MeasuringDevice, Unread, held_bytes
+from tenuto.errors import ModelFileError, TemplateError, UnsupportedModel
+from tenuto.field.measure import Unread, held_bytes, measuring_device
 from tenuto.field.report import ModelReport, PrecisionFit, TensorType
 from tenuto.field.stages import Stages, directory_problems, problems_of
 from tenuto.model import load_encoder, load_model
@@ -133,7 +133,7 @@ def _check_encoder(path: Path, conditions: Conditions, found: _Findings) -> None
     found.values |= {"family": config.family, "max_model_tokens": config.max_model_tokens, "use": "embedding"}
     fits = []
     for precision in conditions.precisions:
-        encoder = load_encoder(Unread(path, config, shapes), MeasuringDevice(precision))  # type: ignore[arg-type]
+        encoder = load_encoder(Unread(path, config, shapes), measuring_device(precision))  # type: ignore[arg-type]
         fits.append(_fit(precision, held_bytes(encoder), 0, conditions))
     found.values["precisions"] = tuple(fits)
     stages = Stages(path)
@@ -169,8 +169,13 @@ def _tensor_types(checkpoint: Any) -> tuple[TensorType, ...]:
 def _decoder_fit(
     checkpoint: Checkpoint, shapes: dict[str, tuple[int, ...]], precision: Precision, conditions: Conditions
 ) -> PrecisionFit:
-    decoder = load_model(Unread(checkpoint.path, checkpoint.config, shapes), MeasuringDevice(precision))  # type: ignore[arg-type]
-    return _fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), conditions)
+    decoder = load_model(Unread(checkpoint.path, checkpoint.config, shapes), measuring_device(precision))  # type: ignore[arg-type]
+    fit = _fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), conditions)
+    try:
+        decoder.allocate_kv(1)  # one block: a device says here what it cannot hold
+    except UnsupportedModel as error:
+        return msgspec.structs.replace(fit, fits=False, problem=str(error))
+    return fit
 
 
 def _fit(precision: str, weight_bytes: int, kv_bytes_per_token: int, conditions: Conditions) -> PrecisionFit:
@@ -222,21 +227,26 @@ def _tokenizer_kind(files: TokenizerFiles) -> str:
 def _memory_problems(report: ModelReport) -> list[str]:
     if not report.precisions or any(fit.fits is not False for fit in report.precisions):
         return []
-    least = min(report.precisions, key=lambda fit: fit.total_bytes)
-    assert report.available_bytes is not None
+    problems = [f"{fit.precision}: {fit.problem}" for fit in report.precisions if fit.problem]
+    able = [fit for fit in report.precisions if not fit.problem]
+    if not able or report.available_bytes is None:
+        return problems
+    least = min(able, key=lambda fit: fit.total_bytes)
     return [
+        *problems,
         f"memory: {least.precision} needs {least.total_bytes / 1e9:.2f} GB (weights {least.weight_bytes / 1e9:.2f}, "
         f"KV {least.kv_bytes / 1e9:.2f}), but {report.available_bytes / 1e9:.2f} GB are free; "
-        "a smaller kv_tokens takes less KV"
+        "a smaller kv_tokens takes less KV",
     ]
 
 
 def _memory_notes(report: ModelReport) -> list[str]:
     available = report.available_bytes
+    cannot = [f"{fit.precision} is not possible: {fit.problem}" for fit in report.precisions if fit.problem]
     if available is None:
-        return ["free memory is not known on this system"]
+        return [*cannot, "free memory is not known on this system"]
     tight = [f.precision for f in report.precisions if f.fits and f.total_bytes > _TIGHT * available]
-    return [f"{precision} leaves less than a tenth of the free memory" for precision in tight]
+    return [*cannot, *(f"{precision} leaves less than a tenth of the free memory" for precision in tight)]
 
 
 def _product(shape: Iterable[int]) -> int:

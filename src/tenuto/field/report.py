@@ -22,6 +22,7 @@ class PrecisionFit(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes: int  # of the whole pool
     total_bytes: int
     fits: bool | None  # None: free memory is not known here
+    problem: str = ""  # why the device cannot run it, however much memory there is
 
 
 class ModelReport(msgspec.Struct, frozen=True, kw_only=True):

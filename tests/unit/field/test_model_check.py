@@ -9,6 +9,7 @@ import pytest
 
 from runnable_models import RUNNABLE, write_runnable
 from tenuto.clock import RealClock
+from tenuto.device.cpu import native_library
 from tenuto.field import Conditions, ModelReport, TensorType, check_model
 from tenuto.field.model_check import in_ranges
 from tiny_encoders import bert, save_encoder
@@ -150,6 +151,17 @@ def test_too_little_memory_is_a_problem_with_its_numbers_and_the_fix(tmp_path: P
     assert tight.runs and "fp32 leaves less than a tenth" in tight.notes[0]
     unknown = checked(path, available=None)
     assert unknown.runs and unknown.precisions[0].fits is None and "not known" in unknown.notes[0]
+
+
+@pytest.mark.skipif(native_library() is None, reason="the native kernels are not built")
+def test_a_precision_that_the_device_cannot_do_is_told_beside_those_it_can(tmp_path: Path) -> None:
+    path = write_runnable(tmp_path / "m", TinyLlama(vocab_size=320, head_dim=24))
+    conditions = Conditions(kv_tokens=64, available_bytes=10**10, clock=RealClock(), precisions=("fp32", "int8"))
+    report = check_model(path, conditions)
+    assert report.runs and [fit.fits for fit in report.precisions] == [True, False]
+    assert any(note.startswith("int8 is not possible:") and "24" in note for note in report.notes)
+    alone = check_model(path, Conditions(kv_tokens=64, available_bytes=1, clock=RealClock(), precisions=("int8",)))
+    assert not alone.runs and alone.problems[0].startswith("int8:")
 
 
 def test_names_are_given_together() -> None:
