@@ -148,7 +148,8 @@ def test_mutated_gguf_lists() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}}, "1000 times longer"),
+        ({"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}}, "2000 times longer"),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 7}}, "128 times longer"),
         ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Unheard"}]}}, "'Unheard'"),
         (
             {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a" * 20_000}, "behavior": "Isolated"}},

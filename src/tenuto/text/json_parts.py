@@ -62,8 +62,10 @@ def check_parts(data: Part) -> None:
                 growth *= max(1, len(step["content"]) + ("Regex" in pattern or not source))
             if step["type"] == "Prepend":
                 growth *= max(1, len(step["prepend"]))
+            if step["type"] == "ByteLevel":
+                growth *= 2  # a byte becomes a character of one or two bytes, each time
     if growth > _MAX_GROWTH:
-        raise UnsupportedModel(f"the normalizer can make a text {growth} times longer; {_MAX_GROWTH} times is allowed")
+        raise UnsupportedModel(f"the tokenizer can make a text {growth} times longer; {_MAX_GROWTH} times is allowed")
 
 
 def prefix_rule(data: Part) -> Prefix:
