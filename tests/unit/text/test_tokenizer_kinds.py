@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 from made_tokenizers import CALL, MADE, SPELLING, TURN, made, saved
-from tenuto.checkpoint import TokenizerFiles
+from tenuto.checkpoint import GGUFTokenizer, TokenizerFiles
 from tenuto.text.detokenizer import Detokenizer
 from tenuto.text.marked import MarkedText
 from tenuto.text.tokenizer import Tokenizer
@@ -68,6 +71,30 @@ def test_streams_equal_decoding(ours: Tokenizer, kind: str) -> None:
         text = "Hello, world 123 don't" if kind == "wordpiece" else "Hello, wörld 123 北京今天 don't"
         ids = ours.encode(text)
         assert ours.decode(ids) == made(kind).decode(ids, skip_special_tokens=False)
+
+
+def test_word_pieces_equal_bert_s_own_code_and_survive_gguf(tmp_path: Path) -> None:
+    vocab = made("wordpiece").get_vocab()
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens), encoding="utf-8")
+    bert = BertTokenizerLegacy(str(tmp_path / "vocab.txt"))
+    special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", TURN, CALL, SPELLING}
+    gguf = GGUFTokenizer(
+        kind="bert",
+        pre="default",
+        tokens=[t if t in special else t.removeprefix("##") if t.startswith("##") else f"▁{t}" for t in tokens],
+        token_types=[3 if t in special else 1 for t in tokens],
+        merges=[],
+        scores=[],
+        add_space_prefix=False,
+    )
+    ours = Tokenizer.from_files(TokenizerFiles(gguf=gguf))
+    for line in varied_lines(300, seed=14):
+        if not any(t in line for t in special):
+            expected = made("wordpiece").encode(line, add_special_tokens=False).ids
+            assert ours.encode(line) == expected
+            if line.isascii():
+                assert bert.convert_tokens_to_ids(bert.tokenize(line)) == expected, repr(line)
 
 
 def test_text_comes_back(ours: Tokenizer, kind: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from real_tokenizers import GPT2, LLAMA3, Compared, deepseek, mistral, qwen, tekken
+from real_tokenizers import GPT2, LLAMA3, O200K, QWEN35, Compared, deepseek, deepseek_gguf, mistral, qwen, tekken
 from tenuto.text.detokenizer import Detokenizer
 from varied_text import found_lines, varied_lines
 
@@ -33,6 +33,9 @@ ALL: dict[str, Load] = {
     # Qwen's vocabulary under other names' splitting: these are what is compared.
     "llama3": lambda: qwen("llama-bpe", LLAMA3, nfc=False),
     "gpt2": lambda: qwen("gpt-2", GPT2, nfc=False),
+    "qwen3.5": lambda: qwen("qwen35", QWEN35),
+    "gpt-4o": lambda: qwen("gpt-4o", O200K, nfc=False),
+    "deepseek-gguf": deepseek_gguf,
 }
 
 
