@@ -110,7 +110,7 @@ def cut_rule(data: Part, strangers: CutRule, spelling: Sequence[Part]) -> CutRul
     """Where text may be cut.
 
     Args:
-        strangers: the rule for a model that sees the text as it is.
+        strangers: the rule for a model that sees the text as it is; it knows of the spelling.
         spelling: added tokens that plain text can contain.
     """
     normalizers = list(steps(data.get("normalizer"), "normalizers"))
@@ -123,7 +123,7 @@ def cut_rule(data: Part, strangers: CutRule, spelling: Sequence[Part]) -> CutRul
     if spelling and prefix_rule(data) == "sections":
         return never  # the text after each of them has a prefix of its own, which parts would lack
     if not pre_tokenizers:
-        return outside((t["content"] for t in spelling), strangers) if spaces_only else never
+        return strangers if spaces_only else never
     if not all(s["type"] in _CUT_SAFE or spaces_only for s in normalizers):
         return never
     rules = [_rule_of(step) for step in pre_tokenizers]

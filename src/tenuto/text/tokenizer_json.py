@@ -126,7 +126,7 @@ def _library(
         raise UnsupportedModel(f"tokenizer model {_kind(data)} that sees spaces is not supported")
 
     def tokens() -> Collection[str]:
-        return [t for t in ordinary if t not in control]
+        return [t for t in (*ordinary, *(s["content"].replace(" ", "▁") for s in spelling)) if t not in control]
 
     strangers = BetweenStrangers(tokens, "▁")
     return LibraryTokenizer(bare, prefixed, where=str(path), can_cut=cut_rule(data, strangers, spelling))

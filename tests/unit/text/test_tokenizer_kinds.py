@@ -39,6 +39,12 @@ def test_ids_equal_the_library(ours: Tokenizer, kind: str) -> None:
             assert ours.encode(line) == expected
 
 
+def test_long_text_equals_the_library(ours: Tokenizer, kind: str) -> None:
+    text = "".join(varied_lines(3_000, seed=15))
+    assert len(text) > 150_000, "more than a part"
+    assert ours.encode_with_control(text) == made(kind).encode(text, add_special_tokens=False).ids
+
+
 def test_sections_between_control_tokens_equal_the_library(ours: Tokenizer, kind: str) -> None:
     for a in PIECES:
         for b in PIECES:
