@@ -13,6 +13,7 @@ from compressed_tensors.entrypoints.convert.converters.autoawq import AutoAWQCon
 from compressed_tensors.quantization import QuantizationScheme
 from safetensors.torch import load_file, save_file
 from test_against_transformers import all_logits, logits_of, oracle, some_ids
+from transformers import CompressedTensorsConfig, LlamaForCausalLM
 
 from quantised_models import (
     awq_parts,
@@ -57,6 +58,23 @@ def test_logits_of_quantised_directories_match_their_exact_weights(tmp_path: Pat
     decoder = load_model(open_checkpoint(tmp_path), ReferenceDevice())
     ids = some_ids(40, tiny.vocab_size)
     torch.testing.assert_close(all_logits(decoder, ids), logits_of(oracle(tiny, exact), ids), atol=1e-4, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:You passed .quantization_config.")
+@pytest.mark.parametrize("form", ["W4A16", "W8A8"])
+def test_transformers_reads_the_same_directory_to_the_same_logits(tmp_path: Path, form: str) -> None:
+    tiny, (settings, pack) = TinyLlama(num_layers=1), QUANTISED[form]
+
+    def with_wide_scales(shape: tuple[int, ...], seed: int) -> tuple[Arrays, np.ndarray]:
+        parts, exact = pack(shape, seed)  # transformers rounds weights to the type of their scales
+        return parts | {"weight_scale": parts["weight_scale"].astype(np.float32)}, exact
+
+    write_quantised(tmp_path, tiny, settings, with_wide_scales)
+    whole = CompressedTensorsConfig(dequantize=True)
+    model = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32, quantization_config=whole).eval()
+    decoder = load_model(open_checkpoint(tmp_path), ReferenceDevice())
+    ids = some_ids(40, tiny.vocab_size)
+    torch.testing.assert_close(all_logits(decoder, ids), logits_of(model, ids), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q5_1", "IQ4_NL", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"])

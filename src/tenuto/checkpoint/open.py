@@ -45,6 +45,14 @@ class Checkpoint(Protocol):
         """Shape in torch order, without reading the tensor."""
         ...
 
+    def stored_type(self, name: str) -> str:
+        """How the file stores it, e.g. "Q4_K" or "GPTQ 4-bit"."""
+        ...
+
+    def stored_bytes(self, name: str) -> int:
+        """The bytes it takes in the file."""
+        ...
+
     def read(self, name: str) -> npt.NDArray[np.float32]:
         """One tensor, dequantised to a new float32 array (exact for every stored type).
 
