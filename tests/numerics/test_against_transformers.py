@@ -96,3 +96,14 @@ def test_bf16_stays_near_fp32(tmp_path: Path) -> None:
     wide, narrow = (all_logits(load_model(checkpoint, ReferenceDevice(p)), ids) for p in ("fp32", "bf16"))
     error = (wide.log_softmax(-1).exp() * (wide.log_softmax(-1) - narrow.log_softmax(-1))).sum(-1)
     assert 0 < error.mean() < 0.01
+
+
+def test_a_model_saved_without_its_first_name_is_the_same(tmp_path: Path) -> None:
+    """As embedding models are, from the bare decoder."""
+    tiny = TinyLlama(tied=True)
+    weights = tiny.weights()
+    bare = {name.removeprefix("model."): values for name, values in weights.items()}
+    whole = load_model(open_checkpoint(write_hf(tmp_path / "whole", tiny, weights)), ReferenceDevice())
+    other = load_model(open_checkpoint(write_hf(tmp_path / "bare", tiny, bare)), ReferenceDevice())
+    ids = some_ids(20, tiny.vocab_size)
+    assert torch.equal(all_logits(whole, ids), all_logits(other, ids))

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tenuto.checkpoint.blocks import Floats
+from tenuto.checkpoint.encoders.names import ENCODER_FAMILIES
 from tenuto.checkpoint.families import FAMILIES, Family
 from tenuto.checkpoint.hf_config import read_config, text_settings
 from tenuto.checkpoint.hf_shards import stored_tensors
@@ -46,6 +47,11 @@ def _family(path: Path, model_type: object) -> Family:
     for family in FAMILIES:
         if model_type in family.hf_model_types:
             return family
+    if any(model_type in family.hf_model_types for family in ENCODER_FAMILIES):
+        raise UnsupportedModel(
+            f"{path / 'config.json'}: {model_type!r} is an encoder, which generates nothing; "
+            "`tenuto embed` and `tenuto rerank` take it"
+        )
     known = ", ".join(name for family in FAMILIES for name in family.hf_model_types)
     raise UnsupportedModel(f"{path / 'config.json'}: model_type is {model_type!r:.80}; supported: {known}")
 

@@ -53,7 +53,8 @@ class Family:
             if name.startswith(prefix):
                 name = ours + name.removeprefix(prefix)
                 break
-        return neutral_name(self.hf_names, name)
+        # Embedding models are saved from the bare decoder, whose names lack the first part.
+        return neutral_name(self.hf_names, name) or neutral_name(self.hf_names, f"model.{name}")
 
     def ignores_hf(self, name: str) -> bool:
         """Whether a safetensors tensor carries nothing that the decoder needs."""
