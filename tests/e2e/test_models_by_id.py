@@ -70,8 +70,9 @@ def test_check_download_run_list_remove(hub: FakeHub, repo: FakeRepo, tenuto: Te
     assert downloaded.returncode == 0 and "fetching ms:org/name" in downloaded.stderr
     assert Path(json.loads(downloaded.stdout)["path"]).is_relative_to(tmp_path / "cache")
 
-    ran = tenuto("run", "hi", "--model", "hf:org/name", "--max-turns", "1", "--json")
-    assert "run_started" in ran.stdout and "Traceback" not in ran.stderr, ran
+    ran = tenuto("embed", "天气", "--model", "hf:org/name", "--json")
+    assert ran.returncode == 0 and len(json.loads(ran.stdout)["embedding"]) == 64, ran
+    assert "fetching hf:org/name" in ran.stderr
 
     listed = [json.loads(line) for line in tenuto("models", "list", "--cache", "--json").stdout.splitlines()]
     assert {(m["id"], m["whole"]) for m in listed} == {("hf:org/name", True), ("ms:org/name", True)}
