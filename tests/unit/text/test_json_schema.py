@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,3 +213,11 @@ def test_white_space_is_fixed(compiler: LLGuidanceCompiler, schema: Any) -> None
     """B44: a model that likes line breaks finds none to write, in json_object mode either."""
     assert admits(compiler, schema, '{"a": 1, "b": [1, {"c": "北京"}]}')
     assert not any(admits(compiler, schema, text) for text in WHITE)
+
+
+def test_the_documentation_lists_every_keyword_and_format() -> None:
+    page = (Path(__file__).parents[3] / "docs/grammars.md").read_text(encoding="utf-8")
+    for name, known in KEYWORDS.items():
+        assert f"| `{name}` | {known.treatment} | {known.note} |" in page, name
+    for name, form in FORMATS.items():
+        assert f"| `{name}` | {form.source} | {form.note} |" in page, name
