@@ -116,7 +116,8 @@ def cut_rule(data: Part, strangers: CutRule, spelling: Sequence[Part]) -> CutRul
     normalizers = list(steps(data.get("normalizer"), "normalizers"))
     pre_tokenizers = [s for s in steps(data.get("pre_tokenizer"), "pretokenizers") if not _splits_at_spaces_only(s)]
     spaces_only = all(
-        s["type"] == "Prepend" or (s["type"] == "Replace" and s.get("pattern") == {"String": " "}) for s in normalizers
+        s["type"] == "Prepend" or (s["type"] == "Replace" and (s["pattern"], s["content"]) == ({"String": " "}, "▁"))
+        for s in normalizers
     )
     if any(t.get("single_word") or t.get("lstrip") or t.get("rstrip") for t in spelling):
         return never
@@ -135,7 +136,7 @@ def _splits_at_spaces_only(step: Part) -> bool:
     """Gemma's pre-tokenizer, whose pattern never matches since spaces are gone by then; Metaspace without split."""
     if step["type"] == "Split":
         return bool(step.get("pattern") == {"String": " "})
-    return step["type"] == "Metaspace" and step.get("split") is False
+    return step["type"] == "Metaspace" and step.get("split") is False and step.get("replacement") == "▁"
 
 
 def _rule_of(step: Part) -> CutRule | None:
