@@ -148,6 +148,8 @@ def _rule_of(step: Part) -> CutRule | None:
             return never
         case {"type": "ByteLevel"}:
             return between_words if step.get("use_regex", True) else None
+        case {"type": "Metaspace", "split": False}:
+            return never
         case {"type": "Metaspace" | "BertPreTokenizer" | "Whitespace" | "WhitespaceSplit"}:
             return before_spaces
         case _:
