@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
@@ -128,3 +129,68 @@ def save_layout(directory: Path, pooling: dict[str, Any], *modules: str, **files
     for name, content in files.items():
         (directory / f"{name}.json").write_text(json.dumps(content))
     return directory
+
+
+_GGUF_NAMES = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.LayerNorm": "token_embd_norm",
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+    "classifier.dense": "cls",
+    "classifier.out_proj": "cls.output",
+}
+
+
+def _gguf_name(name: str) -> str | None:
+    name = name.removeprefix("roberta.")
+    stem, part = name.rsplit(".", 1)
+    if stem.startswith("encoder.layer."):
+        _, _, index, inner = stem.split(".", 3)
+        return f"blk.{index}.{_GGUF_NAMES[inner]}.{part}"
+    return f"{_GGUF_NAMES[stem]}.{part}" if stem in _GGUF_NAMES else None
+
+
+def write_gguf_encoder(path: Path, model: PreTrainedModel, **metadata: Any) -> Path:
+    """The file that the ggml project's converter would write, in F32: WordPiece for BERT, Unigram for XLM-RoBERTa.
+
+    Args:
+        metadata: keys after `bert.`, e.g. `pooling_type=1`.
+    """
+    config, is_bert = model.config, model.config.model_type == "bert"
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_layer_norm_eps(config.layer_norm_eps)
+    writer.add_causal_attention(False)
+    for key, value in metadata.items():
+        writer.add_uint32(f"bert.{key}", value)
+    if is_bert:
+        tokens = [t if i < 5 else t.removeprefix("##") if t.startswith("##") else f"▁{t}" for i, t in enumerate(VOCAB)]
+        writer.add_uint32("tokenizer.ggml.cls_token_id", 2)
+        writer.add_uint32("tokenizer.ggml.seperator_token_id", 3)
+    else:
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{word}" for word in WORDS)]
+        writer.add_token_scores([0.0] * 4 + [-float(i) for i in range(len(WORDS))])
+    writer.add_tokenizer_model("bert" if is_bert else "t5")
+    writer.add_token_list(tokens)
+    writer.add_token_types([2 if t == "<unk>" else 3 if t.startswith(("[", "<")) else 1 for t in tokens])
+    offset = 0 if is_bert else config.pad_token_id + 1
+    for name, values in model.state_dict().items():
+        if (theirs := _gguf_name(name)) is not None:
+            writer.add_tensor(theirs, values.numpy()[offset if theirs.startswith("position") else 0 :])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -199,3 +199,4 @@ class TokenizerFiles:
     eos_ids: tuple[int, ...] = ()  # union over all files that name one, ascending
     add_bos: bool = False
     chat_template: str | None = None  # Jinja source
+    frame_ids: tuple[int, int] | None = None  # of an encoder in GGUF: what begins and what ends a text

@@ -126,35 +126,40 @@ def read_tokenizer(path: Path, metadata: Mapping[str, Any], config: ModelConfig)
     Raises:
         ModelFileError: none is stored, or its lists do not match the vocabulary.
     """
+    kind = Values(path, metadata, "tokenizer.ggml.").text("model")
+    return TokenizerFiles(
+        gguf=read_vocabulary(path, metadata, config.vocab_size),
+        bos_id=config.bos_id,
+        eos_ids=config.eos_ids,
+        add_bos=Values(path, metadata, "tokenizer.ggml.").flag("add_bos_token", kind == "llama"),
+        chat_template=Values(path, metadata).text("tokenizer.chat_template", "") or None,
+    )
+
+
+def read_vocabulary(path: Path, metadata: Mapping[str, Any], vocab_size: int) -> GGUFTokenizer:
+    """The tokens and rules alone. Raises as `read_tokenizer`."""
     values = Values(path, metadata, "tokenizer.ggml.")
     kind = values.text("model")
     tokens = values.items("tokens")
     types = values.items("token_type", [1] * len(tokens))
     scores = values.items("scores", [])
-    if len(tokens) > config.vocab_size or len(types) != len(tokens) or len(scores) not in (0, len(tokens)):
+    if len(tokens) > vocab_size or len(types) != len(tokens) or len(scores) not in (0, len(tokens)):
         raise ModelFileError(
             f"{path}: {len(tokens)} tokens, {len(types)} token types and {len(scores)} scores "
-            f"do not fit a vocabulary of {config.vocab_size}"
+            f"do not fit a vocabulary of {vocab_size}"
         )
     if not all(isinstance(t, str) for t in tokens) or not all(type(t) is int for t in types):
         raise ModelFileError(f"{path}: tokenizer.ggml.tokens must be texts, and token_type numbers")
     charsmap = values.items("precompiled_charsmap", [])
-    template = Values(path, metadata).text("tokenizer.chat_template", "")
-    return TokenizerFiles(
-        gguf=GGUFTokenizer(
-            kind=kind,
-            pre=values.text("pre", "default"),
-            tokens=tokens,
-            token_types=types,
-            merges=values.items("merges", []),
-            scores=scores,
-            add_space_prefix=values.flag("add_space_prefix", kind in ("llama", "t5")),
-            remove_extra_whitespaces=values.flag("remove_extra_whitespaces", kind == "t5"),
-            charsmap=bytes(c & 0xFF for c in charsmap),
-            path=path,
-        ),
-        bos_id=config.bos_id,
-        eos_ids=config.eos_ids,
-        add_bos=values.flag("add_bos_token", kind == "llama"),
-        chat_template=template or None,
+    return GGUFTokenizer(
+        kind=kind,
+        pre=values.text("pre", "default"),
+        tokens=tokens,
+        token_types=types,
+        merges=values.items("merges", []),
+        scores=scores,
+        add_space_prefix=values.flag("add_space_prefix", kind in ("llama", "t5")),
+        remove_extra_whitespaces=values.flag("remove_extra_whitespaces", kind == "t5"),
+        charsmap=bytes(c & 0xFF for c in charsmap),
+        path=path,
     )

@@ -143,7 +143,24 @@ def read_header(file: WeightFile) -> GGUFHeader:
 _Row = tuple[str, tuple[int, ...], int, int]  # name, shape, type id, offset from the start of the data
 
 
-def _read_tables(cursor: _Cursor) -> tuple[dict[str, Any], list[_Row]]:
+def read_architecture(file: WeightFile) -> object:
+    """The file's `general.architecture`, or None; reads no further, and writers put it first.
+
+    Raises as `read_header`.
+    """
+    with file.open() as opened:
+        cursor = _Cursor(opened, file.path, file.size)
+        _, num_entries = _read_counts(cursor)
+        for _ in range(num_entries):
+            key = _name(cursor, "a metadata key")
+            value = cursor.value(cursor.unpack("I", key), key)
+            if key == "general.architecture":
+                return value
+    return None
+
+
+def _read_counts(cursor: _Cursor) -> tuple[int, int]:
+    """How many tensors and how many metadata entries follow."""
     cursor.need(24, "the header")
     magic, version, num_tensors, num_entries = cursor.unpack("4sIQQ", "the header")
     if magic != MAGIC:
@@ -151,6 +168,11 @@ def _read_tables(cursor: _Cursor) -> tuple[dict[str, Any], list[_Row]]:
     if version not in (2, 3):
         raise UnsupportedModel(f"{cursor.path}: GGUF version {version} is not read (2 and 3, little endian, are)")
     cursor.need(24 * num_tensors + 13 * num_entries, f"a table of {num_tensors} tensors and {num_entries} entries")
+    return num_tensors, num_entries
+
+
+def _read_tables(cursor: _Cursor) -> tuple[dict[str, Any], list[_Row]]:
+    num_tensors, num_entries = _read_counts(cursor)
     metadata: dict[str, Any] = {}
     for _ in range(num_entries):
         key = _name(cursor, "a metadata key")

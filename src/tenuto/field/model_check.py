@@ -77,7 +77,7 @@ def check_model(path: Path, conditions: Conditions) -> ModelReport:
     }
     folder = path if is_folder else path.parent
     try:
-        if is_folder and is_encoder(path):
+        if is_encoder(path):
             _check_encoder(path, conditions, found)
         else:
             _check_decoder(path, conditions, found)

@@ -81,6 +81,9 @@ class Frame:
 
 def frame_of(files: TokenizerFiles, tokenizer: Tokenizer) -> Frame:
     """The frame that a model's tokenizer files ask for. Raises as `read_frame`."""
+    if files.gguf is not None and files.frame_ids is not None:
+        start, end = map(TokenId, files.frame_ids)
+        return classic_frame(start, end) if files.gguf.kind == "bert" else roberta_frame(start, end)
     frame = Frame() if files.json_path is None else read_frame(files.json_path, tokenizer.vocab_size)
     if not frame.num_special() and tokenizer.add_bos and tokenizer.bos_id is not None:
         return Frame((Piece((tokenizer.bos_id,), 0), Piece("A", 0)))
@@ -123,9 +126,7 @@ def _frame(processor: Mapping[str, Any] | None) -> Frame | None:
         case {"type": "BertProcessing", "sep": [_, int(sep)], "cls": [_, int(cls)]}:
             return classic_frame(TokenId(cls), TokenId(sep))
         case {"type": "RobertaProcessing", "sep": [_, int(sep)], "cls": [_, int(cls)]}:
-            start, end = Piece((TokenId(cls),), 0), Piece((TokenId(sep),), 0)
-            first, second = Piece("A", 0), Piece("B", 0)
-            return Frame((start, first, end), (start, first, end, end, second, end))
+            return roberta_frame(TokenId(cls), TokenId(sep))
         case _:
             kind = processor.get("type") if isinstance(processor, dict) else processor
             raise UnsupportedModel(f"post-processor {kind!r:.80} is not supported")
@@ -135,6 +136,12 @@ def classic_frame(cls: TokenId, sep: TokenId) -> Frame:
     """BERT's: `[CLS] A [SEP]`, and `[CLS] A [SEP] B [SEP]` with the second part of another type."""
     start, end = Piece((cls,), 0), Piece((sep,), 0)
     return Frame((start, Piece("A", 0), end), (start, Piece("A", 0), end, Piece("B", 1), Piece((sep,), 1)))
+
+
+def roberta_frame(cls: TokenId, sep: TokenId) -> Frame:
+    """RoBERTa's: `<s> A </s>`, and `<s> A </s></s> B </s>`; one type for all."""
+    start, end, first, second = Piece((cls,), 0), Piece((sep,), 0), Piece("A", 0), Piece("B", 0)
+    return Frame((start, first, end), (start, first, end, end, second, end))
 
 
 def _pieces(template: list[Any], special: Mapping[str, Any]) -> tuple[Piece, ...]:

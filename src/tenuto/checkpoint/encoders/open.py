@@ -10,8 +10,11 @@ import numpy.typing as npt
 
 from tenuto.checkpoint.config import TokenizerFiles
 from tenuto.checkpoint.encoders.config import EmbeddingLayout, EncoderConfig
+from tenuto.checkpoint.encoders.gguf import GGUF_ARCHITECTURES, GGUFEncoderCheckpoint
 from tenuto.checkpoint.encoders.hf import HFEncoderCheckpoint, encoder_family
+from tenuto.checkpoint.gguf_format import MAGIC, read_architecture
 from tenuto.checkpoint.json_file import read_json
+from tenuto.checkpoint.weight_file import WeightFile
 
 
 class EncoderCheckpoint(Protocol):
@@ -48,18 +51,25 @@ def is_encoder(path: Path) -> bool:
     """Whether the model at a path is an encoder of a family we know; a path that is no model is not.
 
     Raises:
-        ModelFileError: config.json is corrupt.
+        ModelFileError: its config.json or header is corrupt.
     """
-    if not (path / "config.json").is_file():
-        return False
-    return encoder_family(read_json(path / "config.json").get("model_type")) is not None
+    if (path / "config.json").is_file():
+        return encoder_family(read_json(path / "config.json").get("model_type")) is not None
+    return _is_gguf(path) and read_architecture(WeightFile(path)) in GGUF_ARCHITECTURES
 
 
 def open_encoder(path: Path) -> EncoderCheckpoint:
-    """Open a Hugging Face directory; every size is checked before anything is allocated.
+    """Open a GGUF file or a Hugging Face directory; every size is checked before anything is allocated.
 
     Raises:
         ModelFileError: missing, cut short or corrupt; names the file and, if any, the tensor.
         UnsupportedModel: sound, but no encoder of a family we know, or in need of something we do not do.
     """
-    return HFEncoderCheckpoint(path)
+    return GGUFEncoderCheckpoint(path) if _is_gguf(path) else HFEncoderCheckpoint(path)
+
+
+def _is_gguf(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with WeightFile(path).open() as file:
+        return file.read(len(MAGIC)) == MAGIC
