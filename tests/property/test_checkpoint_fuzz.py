@@ -25,6 +25,8 @@ from tenuto.errors import ModelFileError, TenutoError
 from tenuto.model import load_model
 from tenuto.text.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is watched through Linux's /proc")
+
 _ITEM_S = 10.0
 _ADDRESS_BYTES = 1 << 30
 _RESIDENT_BYTES = 300_000_000

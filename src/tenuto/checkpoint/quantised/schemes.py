@@ -29,10 +29,8 @@ def read_scheme(path: Path, config: Mapping[str, Any]) -> Scheme | None:
         ModelFileError: a key is missing or malformed.
         UnsupportedModel: a scheme or form of one that is not read; names it.
     """
-    file, settings = path / "config.json", config.get("quantization_config")
-    if settings is None:
-        settings = config.get("compression_config")
-    if settings is None:  # where older exporters of GPTQ wrote it
+    file, settings = path / "config.json", config.get("quantization_config") or config.get("compression_config")
+    if not settings:  # where older exporters of GPTQ wrote it
         file = path / "quantize_config.json"
         settings = read_json(file, optional=True) or None
         if settings is None:
