@@ -23,8 +23,10 @@ void scores_of_block(const float* q, int size, const Number* keys, V16* out) {
   V16 total[Heads] = {};
   for (int d = 0; d < size; ++d) {
     const V16 k = load16(keys + d * kBlockTokens);
+#pragma GCC unroll 8
     for (int h = 0; h < Heads; ++h) total[h] += k * q[h * size + d];
   }
+#pragma GCC unroll 8
   for (int h = 0; h < Heads; ++h) out[h] = total[h];
 }
 
@@ -32,11 +34,15 @@ template <int Heads, typename Number>
 void add_values(const float* weights, int stride, int size, const Number* values, float* out) {
   for (int d = 0; d < size; d += kLanes) {
     V16 total[Heads];
+#pragma GCC unroll 8
     for (int h = 0; h < Heads; ++h) total[h] = load16(out + h * size + d);
+#pragma GCC unroll 4
     for (int t = 0; t < kBlockTokens; ++t) {
       const V16 v = load16(values + t * size + d);
+#pragma GCC unroll 8
       for (int h = 0; h < Heads; ++h) total[h] += v * weights[h * stride + t];
     }
+#pragma GCC unroll 8
     for (int h = 0; h < Heads; ++h) store16(out + h * size + d, total[h]);
   }
 }

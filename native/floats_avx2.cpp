@@ -6,6 +6,8 @@
 #include <limits>
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#include <immintrin.h>
+#define TENUTO_AVX2
 #include "attention_body.h"
 #include "floats_body.h"
 

@@ -6,6 +6,8 @@
 #include <limits>
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma")
+#include <immintrin.h>
+#define TENUTO_AVX512
 #include "attention_body.h"
 #include "floats_body.h"
 

@@ -8,9 +8,6 @@ namespace {
 
 typedef float V16 __attribute__((vector_size(64)));
 typedef int32_t I16 __attribute__((vector_size(64)));
-typedef int8_t B16 __attribute__((vector_size(16)));
-typedef uint16_t H16 __attribute__((vector_size(32)));
-typedef uint32_t U16 __attribute__((vector_size(64)));
 constexpr int kLanes = 16;
 
 inline V16 load16(const float* at) {
@@ -18,20 +15,51 @@ inline V16 load16(const float* at) {
   std::memcpy(&v, at, sizeof v);
   return v;
 }
+// Widening is written out where the compiler would take sixteen bytes one by one. The including file says which
+// instructions it may use.
+#if defined(TENUTO_AVX512)
 inline V16 load16(const int8_t* at) {
-  B16 bytes;
-  std::memcpy(&bytes, at, sizeof bytes);
-  return __builtin_convertvector(bytes, V16);
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  return (V16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
-// Brain floats: the upper halves of floats.
 inline V16 load16(const uint16_t* at) {
-  H16 halves;
-  std::memcpy(&halves, at, sizeof halves);
-  const U16 bits = __builtin_convertvector(halves, U16) << 16;
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  return (V16)_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+#elif defined(TENUTO_AVX2)
+inline V16 join(__m256 low, __m256 high) {
+  V16 v;
+  std::memcpy(&v, &low, sizeof low);
+  std::memcpy(reinterpret_cast<char*>(&v) + sizeof low, &high, sizeof high);
+  return v;
+}
+inline V16 load16(const int8_t* at) {
+  const auto half = [](const int8_t* from) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+  };
+  return join(half(at), half(at + 8));
+}
+inline V16 load16(const uint16_t* at) {
+  const auto half = [](const uint16_t* from) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  };
+  return join(half(at), half(at + 8));
+}
+#else
+inline V16 load16(const int8_t* at) {
+  V16 v;
+  for (int i = 0; i < kLanes; ++i) v[i] = at[i];
+  return v;
+}
+inline V16 load16(const uint16_t* at) {
+  I16 bits;
+  for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<int32_t>(static_cast<uint32_t>(at[i]) << 16);
   V16 v;
   std::memcpy(&v, &bits, sizeof v);
   return v;
 }
+#endif
 inline void store16(float* at, V16 v) { std::memcpy(at, &v, sizeof v); }
 inline V16 all(float x) { return V16{} + x; }
 
