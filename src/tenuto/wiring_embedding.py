@@ -12,8 +12,7 @@ import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from tenuto.checkpoint.encoders import EmbeddingLayout, is_encoder, open_encoder, read_layout
-from tenuto.checkpoint.json_file import read_json
+from tenuto.checkpoint.encoders import EmbeddingLayout, is_encoder, open_encoder, read_embedding_layout
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
 from tenuto.device import choose_device
@@ -128,8 +127,7 @@ def decoder_embedder(loaded: LoadedModel, started: RunningModel, config: Config,
     Raises:
         UnsupportedModel: the files ask for a pooling, or for special tokens, in a way that we do not do.
     """
-    folder = loaded.path.is_dir()
-    layout = read_layout(loaded.path, read_json(loaded.path / "config.json")) if folder else EmbeddingLayout()
+    layout = read_embedding_layout(loaded.path)
     tokenizer = loaded.text.tokenizer
     sizes = engine_config(loaded, config)
     most = min(sizes.max_model_tokens, sizes.pool_tokens)

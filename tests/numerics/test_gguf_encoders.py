@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gguf
 import numpy as np
 import pytest
 from transformers import PreTrainedModel
 
-from tenuto.checkpoint import find_model
-from tenuto.checkpoint.encoders import is_encoder, open_encoder
+from tenuto.checkpoint import find_model, open_checkpoint
+from tenuto.checkpoint.encoders import is_encoder, open_encoder, read_embedding_layout
 from tenuto.device import ReferenceDevice
 from tenuto.errors import ModelFileError, UnsupportedModel
+from tenuto.ids import TokenId
 from tenuto.model import load_encoder
 from tenuto.text.frame import frame_of
 from tenuto.text.tokenizer import Tokenizer
 from tiny_encoders import bert, save_encoder, write_gguf_encoder, xlm_roberta, xlm_roberta_classifier
+from tiny_models import TinyLlama, write_gguf
 
 TEXTS = ("The cats sat on the mat.", "猫坐在垫子上 ☃", "", "[SEP] cat")
 
@@ -80,3 +84,16 @@ def test_other_architectures_are_no_encoders(tmp_path: Path) -> None:
     (tmp_path / "y.gguf").write_bytes(b"GGUF\x03\x00\x00\x00" + b"\xff" * 16)
     with pytest.raises(ModelFileError):
         is_encoder(tmp_path / "y.gguf")
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_decoder_made_for_embedding(tmp_path: Path, ends: bool) -> None:
+    """Its file names a pooling, and an id that ends every text: without that id its vectors would be of no use."""
+    tiny = TinyLlama()
+    extra = {"llama.pooling_type": 3, "tokenizer.ggml.add_eos_token": ends, "tokenizer.ggml.add_bos_token": True}
+    write_gguf(tmp_path / "tiny.gguf", tiny, tiny.weights(), extra=extra)
+    checkpoint = open_checkpoint(tmp_path / "tiny.gguf")
+    assert not is_encoder(checkpoint.path)
+    assert read_embedding_layout(checkpoint.path).pooling == "last"
+    tokenizer: Any = SimpleNamespace(add_bos=checkpoint.tokenizer.add_bos, bos_id=TokenId(1))
+    assert frame_of(checkpoint.tokenizer, tokenizer).around([TokenId(5)]).ids == ((1, 5, 2) if ends else (1, 5))

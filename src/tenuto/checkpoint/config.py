@@ -200,3 +200,4 @@ class TokenizerFiles:
     add_bos: bool = False
     chat_template: str | None = None  # Jinja source
     frame_ids: tuple[int, int] | None = None  # of an encoder in GGUF: what begins and what ends a text
+    end_id: int | None = None  # of a decoder in GGUF that embeds: what ends a text

@@ -126,13 +126,15 @@ def read_tokenizer(path: Path, metadata: Mapping[str, Any], config: ModelConfig)
     Raises:
         ModelFileError: none is stored, or its lists do not match the vocabulary.
     """
-    kind = Values(path, metadata, "tokenizer.ggml.").text("model")
+    values = Values(path, metadata, "tokenizer.ggml.")
+    ends = values.flag("add_eos_token", False) and values.has("eos_token_id")
     return TokenizerFiles(
         gguf=read_vocabulary(path, metadata, config.vocab_size),
         bos_id=config.bos_id,
         eos_ids=config.eos_ids,
-        add_bos=Values(path, metadata, "tokenizer.ggml.").flag("add_bos_token", kind == "llama"),
+        add_bos=values.flag("add_bos_token", values.text("model") == "llama"),
         chat_template=Values(path, metadata).text("tokenizer.chat_template", "") or None,
+        end_id=values.integer("eos_token_id") if ends else None,
     )
 
 

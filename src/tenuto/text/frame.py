@@ -82,12 +82,14 @@ class Frame:
 def frame_of(files: TokenizerFiles, tokenizer: Tokenizer) -> Frame:
     """The frame that a model's tokenizer files ask for. Raises as `read_frame`."""
     if files.gguf is not None and files.frame_ids is not None:
-        start, end = map(TokenId, files.frame_ids)
-        return classic_frame(start, end) if files.gguf.kind == "bert" else roberta_frame(start, end)
+        cls, sep = map(TokenId, files.frame_ids)
+        return classic_frame(cls, sep) if files.gguf.kind == "bert" else roberta_frame(cls, sep)
     frame = Frame() if files.json_path is None else read_frame(files.json_path, tokenizer.vocab_size)
-    if not frame.num_special() and tokenizer.add_bos and tokenizer.bos_id is not None:
-        return Frame((Piece((tokenizer.bos_id,), 0), Piece("A", 0)))
-    return frame
+    if frame.num_special():
+        return frame
+    start = (tokenizer.bos_id,) if tokenizer.add_bos and tokenizer.bos_id is not None else ()
+    end = () if files.end_id is None else (TokenId(files.end_id),)
+    return Frame((Piece(start, 0), Piece("A", 0), Piece(end, 0)))
 
 
 def read_frame(path: Path, vocab_size: int) -> Frame:

@@ -76,6 +76,15 @@ def _rows(path: Path, tensors: Mapping[str, StoredTensor], name: str) -> int:
     return table.shape[0]
 
 
+def read_gguf_layout(path: Path) -> EmbeddingLayout:
+    """Of a file of any architecture. Raises ModelFileError, UnsupportedModel."""
+    metadata = read_parts(path).whole.metadata
+    values = Values(path, metadata, f"{metadata.get('general.architecture')}.")
+    layout = _read_layout(values)
+    values.finish()
+    return layout
+
+
 def _read_layout(values: Values) -> EmbeddingLayout:
     kind = values.integer("pooling_type", _NO_POOLING)
     if kind in (_NO_POOLING, _RANK):

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from tenuto.checkpoint.config import TokenizerFiles
 from tenuto.checkpoint.encoders.config import EmbeddingLayout, EncoderConfig
-from tenuto.checkpoint.encoders.gguf import GGUF_ARCHITECTURES, GGUFEncoderCheckpoint
+from tenuto.checkpoint.encoders.gguf import GGUF_ARCHITECTURES, GGUFEncoderCheckpoint, read_gguf_layout
 from tenuto.checkpoint.encoders.hf import HFEncoderCheckpoint, encoder_family
+from tenuto.checkpoint.encoders.layout import read_layout
 from tenuto.checkpoint.gguf_format import MAGIC, read_architecture
 from tenuto.checkpoint.json_file import read_json
 from tenuto.checkpoint.weight_file import WeightFile
@@ -66,6 +67,13 @@ def open_encoder(path: Path) -> EncoderCheckpoint:
         UnsupportedModel: sound, but no encoder of a family we know, or in need of something we do not do.
     """
     return GGUFEncoderCheckpoint(path) if _is_gguf(path) else HFEncoderCheckpoint(path)
+
+
+def read_embedding_layout(path: Path) -> EmbeddingLayout:
+    """What the files of any model, a decoder's too, say of its use for embedding. Raises as `open_encoder`."""
+    if path.is_dir():
+        return read_layout(path, read_json(path / "config.json"))
+    return read_gguf_layout(path) if _is_gguf(path) else EmbeddingLayout()
 
 
 def _is_gguf(path: Path) -> bool:
