@@ -17,7 +17,7 @@ from typing import Any
 from tenuto.errors import GrammarError
 from tenuto.protocol.grammar import Relaxation
 from tenuto.text.json_schema_limits import check_cost, check_levels
-from tenuto.text.json_schema_reader import SchemaReader
+from tenuto.text.json_schema_reader import SchemaReader, TooLarge
 from tenuto.text.json_schema_sense import bare_cycle, prune_endless
 
 
@@ -56,6 +56,8 @@ def normalise(schema: Any, *, strict: bool = True, root: Any = None, at: str = "
     """
     try:
         return _normalise(SchemaReader(schema, strict, root, at))
+    except TooLarge as error:
+        raise GrammarError(str(error)) from error
     except RecursionError as error:
         raise GrammarError("the schema's definitions lead into one another too deep") from error
 

@@ -80,9 +80,9 @@ class SchemaReader:
         """The normal form of a schema: true, false or an object."""
         self._num_nodes += 1
         if self._num_nodes > MAX_NODES:
-            raise _TooLarge(f"the schema holds more than {MAX_NODES} schemas")
+            raise TooLarge(f"the schema holds more than {MAX_NODES} schemas")
         if depth > MAX_DEPTH:
-            raise _TooLarge(f"schema at {path[:300]}: it is nested more than {MAX_DEPTH} deep")
+            raise TooLarge(f"schema at {path[:300]}: it is nested more than {MAX_DEPTH} deep")
         if isinstance(given, bool):
             return given
         if not isinstance(given, dict):
@@ -96,7 +96,7 @@ class SchemaReader:
             try:
                 self._keyword(node, name, value)
             except GrammarError as error:
-                if self._strict or isinstance(error, _TooLarge):
+                if self._strict or isinstance(error, TooLarge):
                     raise
                 self._relax(_step(path, name), error)
                 if name == "patternProperties":
@@ -332,7 +332,7 @@ class SchemaReader:
         node.kept["additionalProperties"] = False
 
 
-class _TooLarge(GrammarError):
+class TooLarge(GrammarError):
     """Refused however lenient the caller is."""
 
 
