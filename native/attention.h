@@ -42,8 +42,11 @@ struct AttentionLayer {
   }
 };
 
+constexpr int kMaxHeads = 8;  // query heads computed together, so that K and V are read once for them
+
+// See attention_body.h; positions ascend.
 using Attend = void (*)(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int heads,
-                        int position, float* out);
+                        const int* positions, float* out);
 
 // What an instruction set brings; see kernels.h for the operations.
 struct FloatKernels {

@@ -16,7 +16,6 @@ namespace tenuto {
 namespace {
 
 constexpr int kSplitBlocks = 16;
-constexpr int kMaxHeads = 6;  // query heads computed together, so that K and V are read once for them
 
 template <int Heads, typename Number>
 void scores_of_block(const float* q, int size, const Number* keys, V16* out) {
@@ -47,24 +46,28 @@ void add_values(const float* weights, int stride, int size, const Number* values
   }
 }
 
-// One query token, `Heads` heads of one KV head. q is scaled already.
+// `Heads` query heads of one KV head, each with its own position: the heads of one token, or of several in a row. q is
+// scaled already; q and out: [Heads, size]. What a head may not see weighs exactly nothing, so company changes no bit.
 template <int Heads, typename Number>
-void attend(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int position, float* out) {
-  const int size = layer.head_size;
+void attend(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, const int* positions,
+            float* out) {
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  constexpr int kSplit = kSplitBlocks * kBlockTokens;
+  const int size = layer.head_size, last = positions[Heads - 1];
+  int firsts[Heads];
   float highest[Heads], total[Heads];
   for (int h = 0; h < Heads; ++h) {
-    highest[h] = -std::numeric_limits<float>::infinity();
+    firsts[h] = layer.window > 0 ? std::max(0, positions[h] - layer.window + 1) : 0;
+    highest[h] = kNothing;
     total[h] = 0;
-    for (int d = 0; d < size; ++d) out[h * size + d] = 0;
   }
-  const int first = layer.window > 0 ? std::max(0, position - layer.window + 1) : 0;
-  constexpr int kSplit = kSplitBlocks * kBlockTokens;
+  std::fill(out, out + Heads * size, 0.0f);
   alignas(64) float scores[Heads * kSplit];
-  for (int split = first / kSplit; split * kSplit <= position; ++split) {
-    const int begin = std::max(split * kSplitBlocks, first / kBlockTokens);
-    const int end = std::min((split + 1) * kSplitBlocks, position / kBlockTokens + 1);
+  for (int split = firsts[0] / kSplit; split * kSplit <= last; ++split) {
+    const int begin = std::max(split * kSplitBlocks, firsts[0] / kBlockTokens);
+    const int end = std::min((split + 1) * kSplitBlocks, last / kBlockTokens + 1);
     V16 top[Heads];
-    for (int h = 0; h < Heads; ++h) top[h] = all(-std::numeric_limits<float>::infinity());
+    for (int h = 0; h < Heads; ++h) top[h] = all(kNothing);
     for (int block = begin; block < end; ++block) {
       V16 found[Heads];
       scores_of_block<Heads>(q, size, layer.keys_of<Number>(table[block], kv_head), found);
@@ -73,10 +76,11 @@ void attend(const AttentionLayer& layer, const float* q, const int64_t* table, i
         for (int h = 0; h < Heads; ++h) found[h] *= scales;
       }
       const int base = block * kBlockTokens;
+      const bool whole = base >= firsts[Heads - 1] && base + kBlockTokens - 1 <= positions[0];
       for (int h = 0; h < Heads; ++h) {
-        if (base < first || base + kBlockTokens - 1 > position)
+        if (!whole)
           for (int t = 0; t < kBlockTokens; ++t)
-            if (base + t < first || base + t > position) found[h][t] = -std::numeric_limits<float>::infinity();
+            if (base + t < firsts[h] || base + t > positions[h]) found[h][t] = kNothing;
         top[h] = max16(top[h], found[h]);
         store16(scores + h * kSplit + (block - begin) * kBlockTokens, found[h]);
       }
@@ -84,6 +88,10 @@ void attend(const AttentionLayer& layer, const float* q, const int64_t* table, i
     const int count = (end - begin) * kBlockTokens;
     for (int h = 0; h < Heads; ++h) {
       const float now = std::max(highest[h], largest16(top[h]));
+      if (now == kNothing) {  // a window that begins in a later split
+        std::fill(scores + h * kSplit, scores + h * kSplit + count, 0.0f);
+        continue;
+      }
       const float shrink = exp16(all(highest[h] - now))[0];
       V16 sum = {};
       for (int t = 0; t < count; t += kLanes) {
@@ -110,27 +118,23 @@ void attend(const AttentionLayer& layer, const float* q, const int64_t* table, i
 }
 
 template <int Heads>
-void attend_heads(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int position,
+void attend_heads(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, const int* positions,
                   float* out) {
-  if (layer.quantised()) return attend<Heads, int8_t>(layer, q, table, kv_head, position, out);
-  return attend<Heads, float>(layer, q, table, kv_head, position, out);
+  if (layer.quantised()) return attend<Heads, int8_t>(layer, q, table, kv_head, positions, out);
+  return attend<Heads, float>(layer, q, table, kv_head, positions, out);
 }
 
-void attend_any(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int heads, int position,
-                float* out) {
-  while (heads > 0) {
-    const int now = std::min(heads, kMaxHeads);
-    switch (now) {
-      case 1: attend_heads<1>(layer, q, table, kv_head, position, out); break;
-      case 2: attend_heads<2>(layer, q, table, kv_head, position, out); break;
-      case 3: attend_heads<3>(layer, q, table, kv_head, position, out); break;
-      case 4: attend_heads<4>(layer, q, table, kv_head, position, out); break;
-      case 5: attend_heads<5>(layer, q, table, kv_head, position, out); break;
-      default: attend_heads<6>(layer, q, table, kv_head, position, out); break;
-    }
-    heads -= now;
-    q += now * layer.head_size;
-    out += now * layer.head_size;
+void attend_any(const AttentionLayer& layer, const float* q, const int64_t* table, int kv_head, int heads,
+                const int* positions, float* out) {
+  switch (heads) {
+    case 1: return attend_heads<1>(layer, q, table, kv_head, positions, out);
+    case 2: return attend_heads<2>(layer, q, table, kv_head, positions, out);
+    case 3: return attend_heads<3>(layer, q, table, kv_head, positions, out);
+    case 4: return attend_heads<4>(layer, q, table, kv_head, positions, out);
+    case 5: return attend_heads<5>(layer, q, table, kv_head, positions, out);
+    case 6: return attend_heads<6>(layer, q, table, kv_head, positions, out);
+    case 7: return attend_heads<7>(layer, q, table, kv_head, positions, out);
+    default: return attend_heads<8>(layer, q, table, kv_head, positions, out);
   }
 }
 

@@ -111,13 +111,37 @@ TENUTO_API void tenuto_attention(TenutoPool* pool, const float* q, int heads, co
                                  const TenutoLayer* layer, float* out) {
   const FloatKernels& k = float_kernels();
   const AttentionLayer kv(*layer);
-  const int share = heads / kv.kv_heads, rows = query_starts[sequences];
-  // Tasks are (row, KV head). They differ in length; taken one by one, they even out.
-  pool->run(rows * kv.kv_heads, [&](int task) {
-    const int row = task / kv.kv_heads, g = task % kv.kv_heads;
-    const int s = static_cast<int>(std::upper_bound(query_starts, query_starts + sequences + 1, row) - query_starts) - 1;
-    const int position = kv_lens[s] - query_starts[s + 1] + row;
-    const size_t at = (static_cast<size_t>(row) * heads + g * share) * kv.head_size;
-    k.attend(kv, q + at, tables + static_cast<size_t>(s) * table_width, g, share, position, out + at);
+  const int share = heads / kv.kv_heads, size = kv.head_size;
+  const int together = std::max(1, kMaxHeads / share);  // rows of a sequence whose heads are computed together
+  int tiles = 0;
+  for (int s = 0; s < sequences; ++s) tiles += (query_starts[s + 1] - query_starts[s] + together - 1) / together;
+  // Tasks are (tile of rows, KV head). They differ in length; taken one by one, they even out.
+  pool->run(tiles * kv.kv_heads, [&](int task) {
+    int tile = task / kv.kv_heads, s = 0;
+    for (;; ++s) {
+      const int count = (query_starts[s + 1] - query_starts[s] + together - 1) / together;
+      if (tile < count) break;
+      tile -= count;
+    }
+    const int kv_head = task % kv.kv_heads, first = query_starts[s] + tile * together;
+    const int rows = std::min(together, query_starts[s + 1] - first);
+    const int position = kv_lens[s] - query_starts[s + 1] + first;
+    float in[kMaxHeads * 1024], result[kMaxHeads * 1024];
+    int positions[kMaxHeads];
+    const int64_t* table = tables + static_cast<size_t>(s) * table_width;
+    auto place = [&](int row, int head) {
+      return (static_cast<size_t>(first + row) * heads + kv_head * share + head) * size;
+    };
+    // The heads of a group that is larger than a tile are taken in parts.
+    for (int part = 0; part < share; part += kMaxHeads) {
+      const int width = std::min(share - part, kMaxHeads);
+      for (int r = 0; r < rows; ++r) {
+        std::memcpy(in + r * width * size, q + place(r, part), width * size * sizeof(float));
+        std::fill(positions + r * width, positions + (r + 1) * width, position + r);
+      }
+      k.attend(kv, in, table, kv_head, rows * width, positions, result);
+      for (int r = 0; r < rows; ++r)
+        std::memcpy(out + place(r, part), result + r * width * size, width * size * sizeof(float));
+    }
   });
 }
