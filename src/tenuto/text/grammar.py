@@ -67,8 +67,9 @@ class LLGuidanceCompiler:
         )
         self._compiled: OrderedDict[GrammarSpec, CompiledGrammar] = OrderedDict()
         self._lock = threading.Lock()
-        # The library's defaults, except for the grammar's size, which a long conversation to copy from exceeds.
-        self._limits = LLParserLimits(max_grammar_size=2_000_000)
+        # The library's defaults, except for the grammar's size, which a long conversation to copy from exceeds, and the
+        # items of a step: objects of a thousand optional properties need some. Steps then take 0.2 s at worst.
+        self._limits = LLParserLimits(max_grammar_size=2_000_000, max_items_in_row=6_000)
 
     def compile(self, spec: GrammarSpec) -> CompiledGrammar:
         """A fresh matcher. May be called from several threads.

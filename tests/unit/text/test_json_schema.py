@@ -215,6 +215,11 @@ def test_white_space_is_fixed(compiler: LLGuidanceCompiler, schema: Any) -> None
     assert not any(admits(compiler, schema, text) for text in WHITE)
 
 
+def test_a_wide_object_can_be_followed(compiler: LLGuidanceCompiler) -> None:
+    wide = obj(properties={f"p{i}": STR for i in range(1_000)}, additionalProperties=False)
+    assert admits(compiler, wide, '{"p7": "七", "p999": ""}') and not admits(compiler, wide, '{"p9": "", "p7": ""}')
+
+
 def test_the_documentation_lists_every_keyword_and_format() -> None:
     page = (Path(__file__).parents[3] / "docs/grammars.md").read_text(encoding="utf-8")
     for name, known in KEYWORDS.items():
