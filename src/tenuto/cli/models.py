@@ -14,6 +14,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from tenuto.checkpoint import find_model, open_checkpoint
+from tenuto.checkpoint.encoders import is_encoder, open_encoder
 from tenuto.cli import options
 from tenuto.cli.models_cache import download, list_cache, remove
 from tenuto.cli.models_check import check
@@ -93,7 +94,7 @@ def _candidates(given: Path) -> list[Path]:
 def _listed(name: str, config: Config) -> ListedModel:
     try:
         path = _in_cache(name, config) or find_model(name)
-        checkpoint = open_checkpoint(path)
+        checkpoint = open_encoder(path) if is_encoder(path) else open_checkpoint(path)
         sizes = [checkpoint.shape(tensor) for tensor in checkpoint.tensor_names()]
     except ModelFileError as error:
         return ListedModel(name=name, path=name, runs=False, problem=str(error))
