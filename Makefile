@@ -16,7 +16,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(VENV)/.base: pyproject.toml constraints.txt
+$(VENV)/.base: pyproject.toml constraints.txt setup.py $(wildcard native/*)
 	@test -n "$(PYTHON)" || { echo "Tenuto needs Python 3.11 or newer; set PYTHON=/path/to/python3.x"; exit 1; }
 	@echo "Setting up $(VENV), once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -50,6 +50,6 @@ lint: $(VENV)/.dev  ## style, types and the import rules
 	$(BIN)/mypy
 
 clean:  ## remove what set-up and tests created
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist src/*.egg-info src/tenuto/_native* .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: help demo test soak lint clean
