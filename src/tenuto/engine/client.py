@@ -125,7 +125,7 @@ class LocalEngineClient:
     async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:
         self._check_open()
         self._num_embedded += 1
-        session = SessionId(f"embed:{self._num_embedded}")
+        session = SessionId(f"\0embed-{self._num_embedded}")  # a name that no caller's session has
         self._engine.open(session, self._clock.now(), hints=hints)
         try:
             request = self._engine.embed(session, ids, pooling, self._clock.now(), hints)
