@@ -68,6 +68,7 @@ class Config(BaseSettings):
     )
     num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
 
+    check_memory: bool = Field(True, description="refuse a model whose weights and KV need more memory than is free")
     kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")
     max_model_tokens: int | None = Field(None, ge=16, description="longest session; unset: what the model was made for")
     max_batch_tokens: int = Field(512, ge=1, description="most tokens computed in one step")

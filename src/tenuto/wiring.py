@@ -19,11 +19,13 @@ from tenuto.config import Config
 from tenuto.device import choose_device
 from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
-from tenuto.errors import ConfigError
+from tenuto.errors import ConfigError, GrammarError
+from tenuto.field import Room, available_bytes, require_room
 from tenuto.hub import locate
 from tenuto.ids import IdSource
 from tenuto.model import Decoder, load_model
 from tenuto.protocol.engine import EngineInfo
+from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
 from tenuto.text.grammar import LLGuidanceCompiler
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
@@ -46,6 +48,18 @@ class LoadedModel:
 
 
 @dataclass(frozen=True)
+class NoGrammars:
+    """Implements `protocol.GrammarCompiler` for a model none of whose tokens ends a turn: no grammar could end."""
+
+    model: str
+
+    def compile(self, spec: GrammarSpec) -> TokenGrammar:
+        raise GrammarError(
+            f"{self.model} names no token that ends a turn, as tools and grammars need: add eos_token_id to its files"
+        )
+
+
+@dataclass(frozen=True)
 class RunningModel:
     """An engine on a loaded model, and the client that agents and the server speak to."""
 
@@ -60,6 +74,7 @@ def load(config: Config, clock: Clock) -> LoadedModel:
 
     Raises:
         ModelFileError, UnsupportedModel, HubError: see `open_checkpoint` and `ModelStore.fetch`.
+        NeverFits: it needs more memory than is free (setting `check_memory`).
     """
     import torch
 
@@ -70,10 +85,17 @@ def load(config: Config, clock: Clock) -> LoadedModel:
     checkpoint = open_checkpoint(path)
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
     template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
+    device = choose_device(config.precision, config.num_threads, config.kv_type)
+    available = available_bytes() if config.check_memory else None
+    require_room(
+        checkpoint,
+        config.precision,
+        Room(kv_tokens=config.kv_tokens, available_bytes=available, kv_type=config.kv_type),
+    )
     return LoadedModel(
         name=checkpoint.name,
         fingerprint=checkpoint.fingerprint,
-        decoder=load_model(checkpoint, choose_device(config.precision, config.num_threads, config.kv_type)),
+        decoder=load_model(checkpoint, device),
         text=TextTools(tokenizer, template, HermesFormat()),
         path=path,
         tokenizer_files=checkpoint.tokenizer,
@@ -127,7 +149,8 @@ async def running(
     clock, ids = clock or RealClock(), ids or IdSource()
     sizes = engine_config(loaded, config)
     executor = ModelExecutor(loaded.decoder, sizes.num_blocks)
-    compiler = LLGuidanceCompiler(loaded.text.tokenizer)
+    tokenizer = loaded.text.tokenizer
+    compiler: GrammarCompiler = LLGuidanceCompiler(tokenizer) if tokenizer.eos_ids else NoGrammars(loaded.name)
     client = LocalEngineClient(Engine(sizes), executor, clock, _engine_info(loaded, sizes), compiler=compiler)
     async with client:
         limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tenuto.chat.conversation import Chain, Conversation, Reply, digest_of
+from tenuto.errors import TemplateError
 from tenuto.ids import TokenId
 from tenuto.protocol.messages import Message
 from tenuto.text.marked import MarkedText
@@ -82,7 +83,7 @@ class ConversationEncoder:
             held: replies of the session that will take the ids; they win over those of other sessions.
 
         Raises:
-            TemplateError: the template refuses the messages.
+            TemplateError: the template refuses the messages, or makes nothing of them.
         """
         prompt = self._template.render(conversation.messages, conversation.tools, add_generation_prompt=True)
         chain = Chain.of(conversation.tools)
@@ -106,6 +107,8 @@ class ConversationEncoder:
             used[key] = reply
             self.remember(key, reply)
         ids += self._encode_piece(prompt.slice(end), self._tokenizer.position_after(ids))
+        if not ids:
+            raise TemplateError("the chat template makes nothing of these messages: there is no token to go on from")
         return Encoded(conversation, tuple(ids), prompt, used, rewritten)
 
     def remember(self, key: bytes, reply: Reply) -> None:

@@ -39,6 +39,7 @@ def check(
         kv_tokens=config.kv_tokens,
         available_bytes=available_bytes(),
         clock=RealClock(),
+        kv_type=config.kv_type,
         precisions=get_args(Config.model_fields["precision"].annotation),
     )
     report = _report(model, config, conditions)

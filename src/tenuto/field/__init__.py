@@ -1,7 +1,17 @@
 """What gets people onto their hardware: whether a model will run here."""
 
+from tenuto.field.fit import Room, require_room
 from tenuto.field.memory import available_bytes
 from tenuto.field.model_check import Conditions, check_model
 from tenuto.field.report import ModelReport, PrecisionFit, TensorType
 
-__all__ = ["Conditions", "ModelReport", "PrecisionFit", "TensorType", "available_bytes", "check_model"]
+__all__ = [
+    "Conditions",
+    "ModelReport",
+    "PrecisionFit",
+    "Room",
+    "TensorType",
+    "available_bytes",
+    "check_model",
+    "require_room",
+]

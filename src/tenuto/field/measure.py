@@ -18,7 +18,7 @@ from tenuto.device import ReferenceDevice
 from tenuto.device.cpu import CpuDevice, native_library
 from tenuto.device.cpu.device import Int8Linear
 from tenuto.device.cpu.library import NativeLibrary
-from tenuto.device.protocol import Device, Floats, Precision
+from tenuto.device.protocol import Device, Floats, KVType, Precision
 from tenuto.device.reference import ReferenceLinear
 from tenuto.device.row_tiles import RowTiles
 
@@ -26,10 +26,10 @@ ConfigT = TypeVar("ConfigT")
 _NO_TILES = RowTiles((1,), exact=True)  # nothing is ever multiplied
 
 
-def measuring_device(precision: Precision) -> Device:
+def measuring_device(precision: Precision, kv_type: KVType = "float") -> Device:
     """The device of a precision, as `device.choose_device` picks it, keeping only shapes and types of weights."""
     library = native_library() if precision == "int8" else None
-    return _MeasuringReference(precision) if library is None else _MeasuringCpu(library)
+    return _MeasuringReference(precision, kv_type=kv_type) if library is None else _MeasuringCpu(library, kv_type)
 
 
 class _MeasuringReference(ReferenceDevice):
@@ -47,8 +47,8 @@ class _MeasuringReference(ReferenceDevice):
 
 
 class _MeasuringCpu(CpuDevice):
-    def __init__(self, library: NativeLibrary) -> None:
-        super().__init__(library, num_threads=1)
+    def __init__(self, library: NativeLibrary, kv_type: KVType) -> None:
+        super().__init__(library, num_threads=1, kv_type=kv_type)
         self._library = library
 
     def upload(self, values: Floats) -> Tensor:

@@ -15,12 +15,13 @@ from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
 from tenuto.checkpoint.encoders import is_encoder, open_encoder
 from tenuto.checkpoint.json_file import read_json
 from tenuto.clock import Clock
-from tenuto.device.protocol import Precision
-from tenuto.errors import ModelFileError, TemplateError, UnsupportedModel
+from tenuto.device.protocol import KVType, Precision
+from tenuto.errors import ModelFileError, TemplateError
+from tenuto.field.fit import Room, decoder_fit, needed, sized_fit
 from tenuto.field.measure import Unread, held_bytes, measuring_device
-from tenuto.field.report import ModelReport, PrecisionFit, TensorType
+from tenuto.field.report import ModelReport, TensorType
 from tenuto.field.stages import Stages, directory_problems, problems_of
-from tenuto.model import load_encoder, load_model
+from tenuto.model import load_encoder
 from tenuto.model.load import expected_shapes
 from tenuto.model.load_encoder import expected_encoder_shapes
 from tenuto.protocol.messages import Message, ToolSpec
@@ -54,7 +55,12 @@ class Conditions:
     kv_tokens: int  # size of the KV pool
     available_bytes: int | None  # free memory; None: not known
     clock: Clock
+    kv_type: KVType = "float"  # of precision int8
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
+
+    @property
+    def room(self) -> Room:
+        return Room(kv_tokens=self.kv_tokens, available_bytes=self.available_bytes, kv_type=self.kv_type)
 
 
 @dataclass
@@ -92,7 +98,7 @@ def check_model(path: Path, conditions: Conditions) -> ModelReport:
         available_bytes=conditions.available_bytes,
         **found.values,
     )
-    problems = [*found.problems, *_memory_problems(report)]
+    problems = [*found.problems, *_memory_problems(report, conditions.room)]
     notes = [*found.notes, *_memory_notes(report)]
     return msgspec.structs.replace(report, runs=not problems, problems=tuple(problems), notes=tuple(notes))
 
@@ -121,7 +127,9 @@ def _check_decoder(path: Path, conditions: Conditions, found: _Findings) -> None
     shapes = expected_shapes(config)
     _describe(checkpoint, shapes, found)
     found.values |= {"family": config.family, "max_model_tokens": config.max_model_tokens}
-    found.values["precisions"] = tuple(_decoder_fit(checkpoint, shapes, p, conditions) for p in conditions.precisions)
+    found.values["precisions"] = tuple(
+        decoder_fit(checkpoint, shapes, p, conditions.room) for p in conditions.precisions
+    )
     _check_text(checkpoint, path if path.is_dir() else path.parent, conditions.clock, found)
 
 
@@ -134,7 +142,7 @@ def _check_encoder(path: Path, conditions: Conditions, found: _Findings) -> None
     fits = []
     for precision in conditions.precisions:
         encoder = load_encoder(Unread(path, config, shapes), measuring_device(precision))  # type: ignore[arg-type]
-        fits.append(_fit(precision, held_bytes(encoder), 0, conditions))
+        fits.append(sized_fit(precision, held_bytes(encoder), 0, conditions.room))
     found.values["precisions"] = tuple(fits)
     stages = Stages(path)
     stages.attempt(lambda: Tokenizer.from_files(checkpoint.tokenizer, config.vocab_size))
@@ -166,31 +174,6 @@ def _tensor_types(checkpoint: Any) -> tuple[TensorType, ...]:
     return tuple(sorted(found, key=lambda t: -t.num_bytes))
 
 
-def _decoder_fit(
-    checkpoint: Checkpoint, shapes: dict[str, tuple[int, ...]], precision: Precision, conditions: Conditions
-) -> PrecisionFit:
-    decoder = load_model(Unread(checkpoint.path, checkpoint.config, shapes), measuring_device(precision))  # type: ignore[arg-type]
-    fit = _fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), conditions)
-    try:
-        decoder.allocate_kv(1)  # one block: a device says here what it cannot hold
-    except UnsupportedModel as error:
-        return msgspec.structs.replace(fit, fits=False, problem=str(error))
-    return fit
-
-
-def _fit(precision: str, weight_bytes: int, kv_bytes_per_token: int, conditions: Conditions) -> PrecisionFit:
-    kv_bytes = kv_bytes_per_token * conditions.kv_tokens
-    total, available = weight_bytes + kv_bytes, conditions.available_bytes
-    return PrecisionFit(
-        precision=precision,
-        weight_bytes=weight_bytes,
-        kv_bytes_per_token=kv_bytes_per_token,
-        kv_bytes=kv_bytes,
-        total_bytes=total,
-        fits=None if available is None else total <= available,
-    )
-
-
 def _check_text(checkpoint: Checkpoint, folder: Path, clock: Clock, found: _Findings) -> None:
     files = checkpoint.tokenizer
     found.values["tokenizer"] = _tokenizer_kind(files)
@@ -200,10 +183,15 @@ def _check_text(checkpoint: Checkpoint, folder: Path, clock: Clock, found: _Find
         found.problems += problems_of(error, folder)
         return
     if not tokenizer.eos_ids:
-        found.notes.append("no end-of-turn token is named: answers end only at their limit")
+        found.notes.append(
+            "no end-of-turn token is named: answers end only at their limit, and tools and grammars are refused"
+        )
     try:
         template = ChatTemplate(files.chat_template, tokenizer, clock)
-        template.render([Message(role="user", content="?")], (_TOOL,), add_generation_prompt=True)
+        for tools in ((), (_TOOL,)):
+            prompt = template.render([Message(role="user", content="?")], tools, add_generation_prompt=True)
+            if not tokenizer.encode(prompt):
+                raise TemplateError("the chat template renders a conversation to nothing")
     except TemplateError as error:
         found.problems.append(f"chat template: {error}")
         return
@@ -224,20 +212,15 @@ def _tokenizer_kind(files: TokenizerFiles) -> str:
     return "SentencePiece (tokenizer.model)"
 
 
-def _memory_problems(report: ModelReport) -> list[str]:
+def _memory_problems(report: ModelReport, room: Room) -> list[str]:
     if not report.precisions or any(fit.fits is not False for fit in report.precisions):
         return []
     problems = [f"{fit.precision}: {fit.problem}" for fit in report.precisions if fit.problem]
     able = [fit for fit in report.precisions if not fit.problem]
-    if not able or report.available_bytes is None:
+    if not able or room.available_bytes is None:
         return problems
     least = min(able, key=lambda fit: fit.total_bytes)
-    return [
-        *problems,
-        f"memory: {least.precision} needs {least.total_bytes / 1e9:.2f} GB (weights {least.weight_bytes / 1e9:.2f}, "
-        f"KV {least.kv_bytes / 1e9:.2f}), but {report.available_bytes / 1e9:.2f} GB are free; "
-        "a smaller kv_tokens takes less KV",
-    ]
+    return [*problems, f"memory: {needed(least, room)}; a smaller kv_tokens takes less KV"]
 
 
 def _memory_notes(report: ModelReport) -> list[str]:

@@ -309,7 +309,10 @@ class SandboxedTemplate:
             if num_chars > self._limits.max_output_chars:
                 raise _OverLimit(f"its text is longer than {self._limits.max_output_chars} characters")
             pieces.append(piece)
-        return "".join(pieces)
+        text = "".join(pieces)
+        if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+            raise _OverLimit("its text holds half of a surrogate pair, which is no character")
+        return text
 
     def _strftime_now(self, pattern: str) -> str:
         if len(pattern) > 100:

@@ -1,0 +1,81 @@
+"""Whether a model has room here: told from its config before any weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from tenuto.checkpoint import Checkpoint
+from tenuto.device.protocol import KVType, Precision
+from tenuto.errors import NeverFits, UnsupportedModel
+from tenuto.field.measure import Unread, held_bytes, measuring_device
+from tenuto.field.report import PrecisionFit
+from tenuto.model import load_model
+from tenuto.model.load import expected_shapes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What there is to fit into, and what is to fit beside the weights."""
+
+    kv_tokens: int  # size of the KV pool
+    available_bytes: int | None  # free memory; None: not known
+    kv_type: KVType = "float"  # of precision int8; others have their own
+
+
+def decoder_fit(
+    checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]], precision: Precision, room: Room
+) -> PrecisionFit:
+    """Args:
+    shapes: of the weights the model's config asks for (`expected_shapes`).
+    """
+    unread = Unread(checkpoint.path, checkpoint.config, dict(shapes))
+    device = measuring_device(precision, room.kv_type if precision == "int8" else "float")
+    decoder = load_model(unread, device)  # type: ignore[arg-type]
+    fit = sized_fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), room)
+    try:
+        decoder.allocate_kv(1)  # one block: a device says here what it cannot hold
+    except UnsupportedModel as error:
+        return msgspec.structs.replace(fit, fits=False, problem=str(error))
+    return fit
+
+
+def sized_fit(precision: str, weight_bytes: int, kv_bytes_per_token: int, room: Room) -> PrecisionFit:
+    kv_bytes = kv_bytes_per_token * room.kv_tokens
+    total, available = weight_bytes + kv_bytes, room.available_bytes
+    return PrecisionFit(
+        precision=precision,
+        weight_bytes=weight_bytes,
+        kv_bytes_per_token=kv_bytes_per_token,
+        kv_bytes=kv_bytes,
+        total_bytes=total,
+        fits=None if available is None else total <= available,
+    )
+
+
+def require_room(checkpoint: Checkpoint, precision: Precision, room: Room) -> None:
+    """Refuse a model that cannot run, in milliseconds instead of after minutes of reading it, or never.
+
+    Raises:
+        UnsupportedModel: the device of this precision cannot hold the model, however much memory there is.
+        NeverFits: weights and KV need more memory than is free.
+    """
+    fit = decoder_fit(checkpoint, expected_shapes(checkpoint.config), precision, room)
+    if fit.problem:
+        raise UnsupportedModel(f"{checkpoint.path}: {fit.problem}")
+    if fit.fits is False:
+        raise NeverFits(
+            f"{checkpoint.path}: {needed(fit, room)}; another precision or a smaller kv_tokens takes less "
+            "(`tenuto models check` says how much), and check_memory=false lets it try all the same"
+        )
+
+
+def needed(fit: PrecisionFit, room: Room) -> str:
+    """What a model that does not fit needs, and what there is."""
+    assert room.available_bytes is not None
+    return (
+        f"{fit.precision} needs {fit.total_bytes / 1e9:.2f} GB of memory (weights {fit.weight_bytes / 1e9:.2f}, "
+        f"KV {fit.kv_bytes / 1e9:.2f}), but {room.available_bytes / 1e9:.2f} GB are free"
+    )

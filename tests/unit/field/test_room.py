@@ -1,0 +1,77 @@
+"""A model that cannot run is refused before any of its weights is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runnable_models import write_runnable
+from tenuto import wiring
+from tenuto.checkpoint import open_checkpoint
+from tenuto.clock import RealClock
+from tenuto.config import Config
+from tenuto.device.cpu import native_library
+from tenuto.device.protocol import KVType, Precision
+from tenuto.errors import NeverFits, UnsupportedModel
+from tenuto.field import Room, require_room
+from tenuto.field.fit import decoder_fit
+from tenuto.model.load import expected_shapes
+from tiny_models import TinyLlama
+
+
+def room(available: int | None, kv_tokens: int = 1024, kv_type: KVType = "float") -> Room:
+    return Room(kv_tokens=kv_tokens, available_bytes=available, kv_type=kv_type)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_a_byte_too_little_is_too_little(tmp_path: Path, precision: Precision) -> None:
+    checkpoint = open_checkpoint(write_runnable(tmp_path / "模型"))
+    total = decoder_fit(checkpoint, expected_shapes(checkpoint.config), precision, room(None)).total_bytes
+    require_room(checkpoint, precision, room(total))
+    require_room(checkpoint, precision, room(None))
+    with pytest.raises(NeverFits, match=rf"模型: {precision} needs .* GB .*kv_tokens.*check_memory"):
+        require_room(checkpoint, precision, room(total - 1))
+
+
+def test_kv_counts_as_the_device_will_hold_it(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write_runnable(tmp_path / "m"))
+    shapes = expected_shapes(checkpoint.config)
+    plain, small = (decoder_fit(checkpoint, shapes, "int8", room(None, kv_type=t)) for t in ("float", "int8"))
+    assert plain.weight_bytes == small.weight_bytes
+    if native_library() is not None:
+        assert small.kv_bytes < plain.kv_bytes
+    assert decoder_fit(checkpoint, shapes, "fp32", room(None, kv_type="int8")).kv_bytes == plain.kv_bytes
+
+
+@pytest.mark.skipif(native_library() is None, reason="the native kernels are not built")
+@pytest.mark.parametrize("head_dim", [2, 10, 24, 1040])
+def test_heads_that_the_device_cannot_compute(tmp_path: Path, head_dim: int) -> None:
+    path = write_runnable(tmp_path / "m", TinyLlama(vocab_size=320, head_dim=head_dim))
+    require_room(open_checkpoint(path), "fp32", room(None))
+    with pytest.raises(UnsupportedModel, match=rf"m: INT8 .* {head_dim}; use precision"):
+        require_room(open_checkpoint(path), "int8", room(None))
+    settings = Config(model=str(path), precision="int8", num_threads=1)
+    with pytest.raises(UnsupportedModel, match="use precision"):
+        _load_without_reading(settings)
+
+
+@pytest.mark.parametrize("kv_tokens", [10**9, 10**15, 2**70])
+def test_loading_refuses_before_it_reads(tmp_path: Path, kv_tokens: int) -> None:
+    settings = Config(model=str(write_runnable(tmp_path / "m")), kv_tokens=kv_tokens, num_threads=1)
+    with pytest.raises(NeverFits, match="are free"):
+        _load_without_reading(settings)
+
+
+def test_who_knows_better_may_try(tmp_path: Path) -> None:
+    settings = Config(model=str(write_runnable(tmp_path / "m")), kv_tokens=10**15, check_memory=False, num_threads=1)
+    assert wiring.load(settings, RealClock()).decoder.config.num_layers == 2
+
+
+def _load_without_reading(config: Config) -> None:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(wiring, "load_model", lambda *_: pytest.fail("weights were read"))
+    try:
+        wiring.load(config, RealClock())
+    finally:
+        patch.undo()
