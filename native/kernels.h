@@ -22,6 +22,7 @@ struct TenutoPool;  // threads; see thread_pool.h
 TENUTO_API const char* tenuto_isa();
 // For tests and benchmarks: use another one; 0 if there is none of that name or the machine lacks it.
 TENUTO_API int tenuto_use_isa(const char* name);
+// May get fewer threads than it asks for.
 TENUTO_API TenutoPool* tenuto_pool_new(int num_threads);
 TENUTO_API void tenuto_pool_free(TenutoPool* pool);
 

@@ -1,8 +1,13 @@
 #include "thread_pool.h"
 
 #include <chrono>
+#include <system_error>
 
 #include "kernels.h"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#endif
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -15,6 +20,12 @@ static inline void relax() {}
 
 namespace {
 constexpr auto kSpin = std::chrono::microseconds(50);
+
+std::atomic<unsigned> forks{0};
+
+#if defined(__unix__) || defined(__APPLE__)
+const int counted = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
+#endif
 
 template <typename Ready>
 bool spin_until(Ready ready) {
@@ -29,9 +40,14 @@ bool spin_until(Ready ready) {
 }
 }  // namespace
 
-TenutoPool::TenutoPool(int num_threads) {
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+TenutoPool::TenutoPool(int num_threads) : num_forks_(forks.load()) {
+  try {
+    for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {  // no more threads to be had
+  }
 }
+
+bool TenutoPool::forked() const { return forks.load(std::memory_order_relaxed) != num_forks_; }
 
 TenutoPool::~TenutoPool() {
   {
@@ -84,4 +100,6 @@ void TenutoPool::work() {
 }
 
 TENUTO_API TenutoPool* tenuto_pool_new(int num_threads) { return new TenutoPool(num_threads); }
-TENUTO_API void tenuto_pool_free(TenutoPool* pool) { delete pool; }
+TENUTO_API void tenuto_pool_free(TenutoPool* pool) {
+  if (!pool->forked()) delete pool;  // a copy's threads cannot be waited for
+}

@@ -1,5 +1,8 @@
 // Threads that share one task list at a time. Between lists they spin for some microseconds, since the next list of a
 // step comes at once, and then sleep: an idle engine uses no processor time.
+//
+// Where the system gives fewer threads than asked for, those do the work. A process made by fork has none of them: there
+// the caller does all of it, and the pool's memory, copied with its locks in any state, is left alone.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -16,7 +19,7 @@ struct TenutoPool {
   template <typename Task>
   void run(int count, Task&& task) {
     if (count <= 0) return;
-    if (workers_.empty() || count == 1) {
+    if (workers_.empty() || count == 1 || forked()) {
       for (int i = 0; i < count; ++i) task(i);
       return;
     }
@@ -24,6 +27,7 @@ struct TenutoPool {
     run_erased(count, call, &task);
   }
 
+  bool forked() const;  // this process is a copy of the one that made the pool
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
  private:
@@ -32,6 +36,7 @@ struct TenutoPool {
   void work();
   void take_tasks();
 
+  const unsigned num_forks_;  // of this process's line when the pool was made
   std::vector<std::thread> workers_;
   std::mutex callers_;  // one list at a time, whoever calls
   std::mutex mutex_;
