@@ -66,7 +66,7 @@ class Config(BaseSettings):
         "float",
         description="KV as the precision says, or INT8 with a scale for each token and head (with precision int8)",
     )
-    num_threads: int | None = Field(None, ge=1, description="threads for arithmetic; unset: one for each core")
+    num_threads: int | None = Field(None, ge=1, le=1024, description="threads for arithmetic; unset: one for each core")
 
     check_memory: bool = Field(True, description="refuse a model whose weights and KV need more memory than is free")
     kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")
