@@ -78,6 +78,7 @@ class Config(BaseSettings):
     max_sessions: int = Field(
         1024, ge=1, description="most conversations held; for one more the longest idle is closed"
     )
+    max_tool_calls: int = Field(16, ge=1, le=1000, description="most tool calls of one turn; it ends with the last")
     policy: Literal["agent", "fcfs"] = Field("agent", description="who goes first; `fcfs` is the plain baseline")
     prefix_cache: bool = Field(True, description="share the KV of equal beginnings between sessions")
 

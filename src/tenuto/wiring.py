@@ -96,7 +96,7 @@ def load(config: Config, clock: Clock) -> LoadedModel:
         name=checkpoint.name,
         fingerprint=checkpoint.fingerprint,
         decoder=load_model(checkpoint, device),
-        text=TextTools(tokenizer, template, HermesFormat()),
+        text=TextTools(tokenizer, template, HermesFormat(config.max_tool_calls)),
         path=path,
         tokenizer_files=checkpoint.tokenizer,
     )

@@ -20,9 +20,9 @@ _MAX_TAG_TOKENS = 16  # no closing tag has more
 class ReplyReader:
     """Detokenizes, parses tool calls and matches stop strings, in this order.
 
-    Stop strings are looked for in the text for the user only, never in a call. A character that the end cuts in two
-    is dropped. Text of a call that the end cuts off is text for the user. With `parallel_tool_calls` off, whatever
-    follows the first call is dropped.
+    Stop strings are looked for in the text for the user only, never in a call, not even one that is cut off. A
+    character that the end cuts in two is dropped. Text of a call that the end cuts off is text for the user. With
+    `parallel_tool_calls` off, whatever follows the first call is dropped.
 
     Args:
         tool_format: None where no tools are declared: then everything is text.
@@ -120,6 +120,8 @@ class ReplyReader:
 
     def _event(self, piece: ParsedPiece) -> list[ModelEvent]:
         match piece:
+            case Text(text, is_cut_call=True):
+                return self._text(self._stop.flush() + text)
             case Text(text):
                 return self._text(self._stop.push(text))
             case CallStarted(name):

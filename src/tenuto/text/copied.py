@@ -23,6 +23,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from tenuto.errors import GrammarError
 from tenuto.protocol.messages import COPIED
+from tenuto.text.lark_text import literal
 
 # Han, kana, bopomofo, Thai, Lao, Khmer, Myanmar, Tibetan: written without spaces between words.
 _SPACELESS = (
@@ -128,7 +129,7 @@ def body(name: str, texts: Sequence[str], rule: CopyRule) -> tuple[str, str] | N
 def _body(name: str, texts: Sequence[str], rule: CopyRule) -> tuple[str, str] | None:
     if rule.pattern is not None:
         values = [json.dumps(match, ensure_ascii=False) for match in matches(rule.pattern, texts)]
-        return (" | ".join(json.dumps(value, ensure_ascii=False) for value in values), "") if values else None
+        return (" | ".join(map(literal, values)), "") if values else None
     terminals = _terminals(name, texts, rule)
     return (rf'"\"" {name} "\""', terminals) if _can_match(name, terminals) else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
@@ -30,6 +30,7 @@ class Text:
     """Prose, or a call that turned out to be none."""
 
     text: str
+    is_cut_call: bool = field(default=False, compare=False)  # the beginning of a call that the end of the text cut off
 
 
 @dataclass(frozen=True)
@@ -234,9 +235,9 @@ class HermesParser:
     def finish(self) -> list[ParsedPiece]:
         """The text is over: what was held back, and a call that was not completed, come as text."""
         if self._state == "call":
-            self._give_back(self._held)
+            self._pieces.append(Text(OPEN + "".join(self._scanner.raw) + self._held, is_cut_call=True))
         elif self._state == "opened":
-            self._say(OPEN + self._held)
+            self._pieces.append(Text(OPEN + self._held, is_cut_call=True))
         elif self._state == "text" or self._held.strip():
             self._say(self._held)
         self._state, self._held = "text", ""
@@ -311,8 +312,8 @@ class HermesParser:
         self._pieces.append(CallFinished(self._started, json.loads("".join(self._argument_text))))
         self._state = "after"
 
-    def _give_back(self, rest: str = "") -> None:
-        self._say(OPEN + "".join(self._scanner.raw) + rest)
+    def _give_back(self) -> None:
+        self._say(OPEN + "".join(self._scanner.raw))
 
     def _after(self, text: str, at: int) -> int:
         """After a call: its closing tag, then white space up to the next call or the end, are nobody's text."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from tenuto.errors import GrammarError
 from tenuto.protocol.grammar import Relaxation
-from tenuto.text.json_schema_limits import check_cost, check_levels
-from tenuto.text.json_schema_reader import SchemaReader, TooLarge
+from tenuto.text.json_schema_limits import TooLarge, check_cost, check_levels
+from tenuto.text.json_schema_reader import SchemaReader
 from tenuto.text.json_schema_sense import bare_cycle, prune_endless
 
 

@@ -2,19 +2,22 @@
 
 Measured with llguidance 1.9.1: joining n conditions on one string takes about 2^n steps (26: five minutes and 17 GB;
 8: nothing), joining unions multiplies their options, and following a chain of definitions takes stack, of which a
-thread's 8 MB end after some 3,000 levels. All else is bounded by the library's own limits.
+thread's 8 MB end after some 3,000 levels. A sequence of some 30,000 parts (members of a constant, names that are
+required) ends the process, one of 15,000 takes a GB; and text that is fixed is read through again at each step that
+meets it. All else is bounded by the library's own limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tenuto.errors import GrammarError
 
 MAX_DEPTH = 100
-MAX_NODES = 20_000
+MAX_NODES = 2_000  # schemas, members of constants that are no schemas, and names that only `required` knows
+MAX_FIXED_CHARS = 100_000  # of names and constants, of an enum its longest value
 MAX_LEVELS = 1_000  # of definitions: the sum of their depths, since each may lead to the next
 MAX_ALTERNATIVES = 1_000  # of conditions that are joined, multiplied
 MAX_CONDITIONS = 8  # patterns and lengths of one string
@@ -45,6 +48,47 @@ class _Cost:
             self.conditions + other.conditions,
             self.multiples + other.multiples,
         )
+
+
+class TooLarge(GrammarError):
+    """Refused however lenient the caller is."""
+
+
+class Size:
+    """What a schema holds, counted while it is read: work and memory grow with the square of it."""
+
+    def __init__(self) -> None:
+        self._num_nodes = self._num_chars = 0
+
+    def add(self, num_nodes: int, num_chars: int = 0) -> None:
+        """Raises TooLarge."""
+        self._num_nodes += num_nodes
+        self._num_chars += num_chars
+        if self._num_nodes > MAX_NODES:
+            raise TooLarge(f"the schema holds more than {MAX_NODES} schemas, required names and members of constants")
+        if self._num_chars > MAX_FIXED_CHARS:
+            raise TooLarge(f"the schema's names and constants have more than {MAX_FIXED_CHARS} characters")
+
+    def add_values(self, values: Sequence[Any]) -> None:
+        """The values of an enum, or the one of a constant. Raises TooLarge."""
+        self.add(sum(map(_num_members, values)), max(map(_num_chars, values)))
+
+
+def _num_members(value: Any) -> int:
+    """A list or object, what is in it and what is in that; nothing of all else."""
+    if not isinstance(value, dict | list):
+        return 0
+    inside = value.values() if isinstance(value, dict) else value
+    return 1 + sum(max(1, _num_members(one)) for one in inside)
+
+
+def _num_chars(value: Any) -> int:
+    """Of the strings and names in a value."""
+    if isinstance(value, dict):
+        return sum(map(len, value)) + sum(map(_num_chars, value.values()))
+    if isinstance(value, list):
+        return sum(map(_num_chars, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def check_levels(definitions: Mapping[str, Any]) -> None:

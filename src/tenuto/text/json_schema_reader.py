@@ -11,7 +11,7 @@ from tenuto.errors import GrammarError
 from tenuto.protocol.grammar import Relaxation
 from tenuto.text.json_schema_formats import FORMATS
 from tenuto.text.json_schema_keywords import keyword
-from tenuto.text.json_schema_limits import MAX_DEPTH, MAX_NODES
+from tenuto.text.json_schema_limits import MAX_DEPTH, Size, TooLarge
 from tenuto.text.json_schema_sense import are_disjoint
 from tenuto.text.json_schema_values import check_writable, count, decimal_step, number, writable_name
 from tenuto.text.regex_syntax import partial_match, whole_match
@@ -51,7 +51,7 @@ class SchemaReader:
         self._strict = strict
         self._names: dict[str, str] = {}  # JSON pointer → name among the definitions
         self._pending: list[tuple[str, Any]] = []  # referred to, and not read yet
-        self._num_nodes = 0
+        self._size = Size()
         self._one_ofs: list[tuple[_Node, list[Any], str]] = []
         self.definitions: dict[str, Any] = {}
         self.relaxed: list[Relaxation] = []
@@ -78,9 +78,7 @@ class SchemaReader:
 
     def _read(self, given: Any, path: str, depth: int) -> Any:
         """The normal form of a schema: true, false or an object."""
-        self._num_nodes += 1
-        if self._num_nodes > MAX_NODES:
-            raise TooLarge(f"the schema holds more than {MAX_NODES} schemas")
+        self._size.add(1)
         if depth > MAX_DEPTH:
             raise TooLarge(f"schema at {path[:300]}: it is nested more than {MAX_DEPTH} deep")
         if isinstance(given, bool):
@@ -138,10 +136,12 @@ class SchemaReader:
             raise _fault(at, "`enum` is a list of at least one value")
         for index, one in enumerate(value):
             check_writable(one, _step(at, str(index)))
+        self._size.add_values(value)
         node.kept["enum"] = value
 
     def _const(self, node: _Node, value: Any, at: str) -> None:
         check_writable(value, at)
+        self._size.add_values([value])
         node.kept["const"] = value
 
     def _options(self, node: _Node, value: Any, at: str) -> list[Any]:
@@ -275,14 +275,18 @@ class SchemaReader:
         kept = {}
         for name, one in value.items():
             writable_name(name, _step(at, name))
+            self._size.add(0, len(name))
             kept[name] = self._read(one, _step(at, name), node.depth + 1)
         node.kept["properties"] = {**kept, **node.kept.get("properties", {})}
 
     def _required(self, node: _Node, value: Any, at: str) -> None:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise _fault(at, "`required` is a list of names")
+        declared = node.given.get("properties")
         for name in value:
             writable_name(name, at)
+            if not isinstance(declared, dict) or name not in declared:
+                self._size.add(1, len(name))
         if value:
             node.kept["required"] = list(dict.fromkeys(value))
 
@@ -330,10 +334,6 @@ class SchemaReader:
         else:
             raise _fault(at, f"keyword `propertyNames` is not supported with {rule}")
         node.kept["additionalProperties"] = False
-
-
-class TooLarge(GrammarError):
-    """Refused however lenient the caller is."""
 
 
 def _kind(value: Any) -> str:

@@ -15,6 +15,7 @@ from tenuto.text.json_schema import normalise
 from tenuto.text.tool_grammar import inline_schema
 
 MAX_RULES = 5_000  # lines and alternatives: compiling takes more than linear time, and no interrupt
+MAX_PIECES = 20_000  # strings, names and signs; the library takes square time and stack for those of one rule
 MAX_CONJUNCTIONS = 8  # `&` in one terminal, those of the terminals it uses included
 
 _PIECE = re.compile(
@@ -32,7 +33,11 @@ def checked_lark(source: str) -> str:
         raise GrammarError(f"the grammar has {num_rules} rules and alternatives, more than {MAX_RULES}")
     pieces: list[str] = []
     terminals = _Terminals()
+    num_pieces = 0
     for piece, line in _pieces(source):
+        num_pieces += not piece.isspace()
+        if num_pieces > MAX_PIECES:
+            raise GrammarError(f"the grammar, line {line}: it has more than {MAX_PIECES} strings, names and signs")
         name, _, schema = piece.partition(" ")
         if name.startswith("%") and name not in _DIRECTIVES:
             raise GrammarError(f"the grammar, line {line}: {name} is not supported")

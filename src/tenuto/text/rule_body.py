@@ -8,10 +8,12 @@ import re
 from tenuto.errors import GrammarError, InvalidRequest
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.text.json_schema import normalise, parse_schema
+from tenuto.text.lark_text import literal
 from tenuto.text.regex_syntax import whole_match
-from tenuto.text.tool_grammar import inline_schema, literal
+from tenuto.text.tool_grammar import inline_schema
 
 MAX_CHOICES = 10_000
+MAX_CHOICE_CHARS = 100_000  # of one: text that is fixed is read through again at each step that meets it
 
 
 def rule_body(spec: GrammarSpec) -> str:
@@ -42,6 +44,8 @@ def _choices(source: str) -> list[str]:
     if len(choices) > MAX_CHOICES:
         raise GrammarError(f"there are {len(choices)} choices, more than {MAX_CHOICES}")
     for index, choice in enumerate(choices):
+        if len(choice) > MAX_CHOICE_CHARS:
+            raise GrammarError(f"choice {index} has {len(choice)} characters, more than {MAX_CHOICE_CHARS}")
         if re.search("[\ud800-\udfff]", choice):
             raise GrammarError(f"choice {index} holds half a surrogate pair, which is no character")
     return list(dict.fromkeys(choices))

@@ -19,8 +19,9 @@ from tenuto.text.hermes_parser import (
     ParsedPiece,
     Text,
 )
+from tenuto.text.lark_text import literal
 from tenuto.text.rule_body import rule_body
-from tenuto.text.tool_grammar import ToolGrammar, key_text, literal
+from tenuto.text.tool_grammar import ToolGrammar, key_text
 
 __all__ = [
     "CallArguments",
@@ -76,8 +77,19 @@ class ToolCallFormat(Protocol):
         ...
 
 
+MAX_CALLS = 16
+
+
 class HermesFormat:
-    """`<tool_call>{"name": "...", "arguments": {...}}</tool_call>`, calls on lines of their own."""
+    """`<tool_call>{"name": "...", "arguments": {...}}</tool_call>`, calls on lines of their own.
+
+    Args:
+        max_calls: of one turn. A small model that may call in parallel repeats itself until its context is full.
+    """
+
+    def __init__(self, max_calls: int = MAX_CALLS) -> None:
+        assert max_calls >= 1
+        self._max_calls = max_calls
 
     def grammar(
         self,
@@ -101,7 +113,9 @@ class HermesFormat:
                 calls.append(rules.rule(f"call_{index}", f"{literal(head)} {arguments} {literal('}' + CLOSE)}"))
         if not calls and choice != "auto":
             raise GrammarError("no tool can be called: their arguments must be copied, but there is no text to copy")
-        start = _start(calls, choice, parallel) if reply is None else _reply_or_calls(calls, parallel, rule_body(reply))
+        others = self._max_calls - 1 if parallel else 0
+        more = f" ({literal(chr(10) + OPEN)} call){{0,{others}}}" if others else ""
+        start = _start(calls, choice, more) if reply is None else _reply_or_calls(calls, more, rule_body(reply))
         return GrammarSpec(kind="lark", source=f"{start}\n{rules.text()}", relaxed=tuple(rules.relaxed))
 
     def parser(self) -> HermesParser:
@@ -113,15 +127,14 @@ def key_name(name: str) -> str:
     return key_text(name).removesuffix(": ")
 
 
-def _reply_or_calls(calls: list[str], parallel: bool, reply: str) -> str:
-    """The rules above the calls where the reply has a grammar of its own."""
+def _reply_or_calls(calls: list[str], more: str, reply: str) -> str:
+    """The rules above the calls where the reply has a grammar of its own. `more`: what may follow the first call."""
     if not calls:
         return f"start: reply\nreply: {reply}"
-    more = f" ({literal(chr(10) + OPEN)} call)*" if parallel else ""
     return f"start: reply | {literal(OPEN)} call{more}\nreply: {reply}\ncall: {' | '.join(calls)}"
 
 
-def _start(calls: list[str], choice: ToolChoice, parallel: bool) -> str:
+def _start(calls: list[str], choice: ToolChoice, more: str) -> str:
     """The rules above the calls. Prose is free and lazy: as soon as the opening tag is complete, a call it is.
 
     Prose does not begin with another tag of that family, such as a made-up tool's answer, which small models write.
@@ -129,7 +142,6 @@ def _start(calls: list[str], choice: ToolChoice, parallel: bool) -> str:
     prose = r"PROSE: /(?s:.*)/ & ~/\s*<tool_(?s:.*)/"
     if not calls:  # nothing can be called, so no call may begin
         return f"start: TALK\nTALK: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/"
-    more = f" ({literal(chr(10) + OPEN)} call)*" if parallel else ""
     call = f"call: {' | '.join(calls)}"
     if choice == "auto":
         return f"start: PROSE | opening call{more}\n{prose}\nopening[lazy]: PROSE {literal(OPEN)}\n{call}"

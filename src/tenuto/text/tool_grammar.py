@@ -17,6 +17,7 @@ from tenuto.protocol.messages import COPIED, ToolSpec
 from tenuto.text import copied
 from tenuto.text.json_schema import normalise
 from tenuto.text.json_schema_compile import library_fault, relax_faults
+from tenuto.text.lark_text import literal
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -33,11 +34,6 @@ COMPACT: JsonCompileOptions = {
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "$comment", COPIED})
 _MAX_DEPTH = 40
 _MAX_VALUES = 2_000  # of one tool, around copied strings: references may multiply a small schema without end
-
-
-def literal(text: str) -> str:
-    """A Lark string that matches the text."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def key_text(key: str) -> str:

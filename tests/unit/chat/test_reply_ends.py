@@ -91,6 +91,19 @@ def test_stop_strings_are_not_looked_for_in_calls():
     run(main())
 
 
+@pytest.mark.parametrize("stop", ["a", "<", "tool_call", "天"])
+def test_stop_strings_are_not_looked_for_in_a_call_that_is_cut_off(stop):
+    cut = TOKENIZER.encode(call_text(city="天津"))[:-6]
+
+    async def main() -> None:
+        whole = Chat([said("1 " + call_text(city="北京"), end=None) + cut])
+        last = await whole.ask(*ASK, tools=(WEATHER,), stop=(stop,), max_tokens=200)
+        assert [one.arguments for one in last.message.tool_calls] == [{"city": "北京"}]
+        assert last.message.content == "1 " + TOKENIZER.decode(cut)
+
+    run(main())
+
+
 def test_an_empty_stop_string_is_refused():
     async def main() -> None:
         with pytest.raises(InvalidRequest, match="stop"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -78,6 +79,43 @@ def test_a_second_call_only_if_calls_may_be_parallel(compiler: LLGuidanceCompile
     assert admits(compiler, two, choice=choice, parallel=False) is None
     driven = admits(compiler, two, choice=choice, parallel=True)
     assert driven is not None and driven.may_end and not driven.finished
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_turn_ends_with_the_last_call_it_may_make(compiler: LLGuidanceCompiler, choice: ToolChoice) -> None:
+    one = written("add", '{"a": true}')
+    flag = tool("add", {"a": {"type": "boolean"}}, "a")
+    for max_calls in (1, 3):
+        spec = HermesFormat(max_calls).grammar((flag,), choice, True, ())
+        full = drive(compiler, spec, "\n".join([one] * max_calls))
+        assert full is not None and full.finished
+        assert drive(compiler, spec, "\n".join([one] * (max_calls + 1))) is None
+        fewer = drive(compiler, spec, one)
+        assert fewer is not None and fewer.may_end
+
+
+ODD_NAMES = ['a"b', "a\\b", "a/b", "  ", "</tool_call>", "<|im_end|>", "%json", '"; start: "', "{{x}}", "三花", "😀"]
+ODD_NAMES += [chr(code) for code in (*range(32), *range(127, 161), 0x301, 0x2028, 0x202E, 0xFEFF, 0xFFFF)]
+
+
+def test_any_name_can_be_written_and_read_back(compiler: LLGuidanceCompiler) -> None:
+    for name in ODD_NAMES:
+        spec = HermesFormat().grammar([tool(name, {"a": {"const": 1}}, "a")], "required", False, ())
+        grammar = compiler.compile(spec)
+        ids = grammar.forced()
+        assert all(grammar.accept(token) for token in ids) and grammar.finished
+        parser = HermesFormat().parser()
+        pieces = [*parser.push(embedded_tokenizer().decode(ids)), *parser.finish()]
+        assert CallFinished(name, {"a": 1}) in pieces, repr(name)
+
+
+def test_odd_characters_of_the_conversation_can_be_copied_by_a_pattern(compiler: LLGuidanceCompiler) -> None:
+    given = tool("t", {"x": {**COPIED_STRING, "pattern": "a.b"}}, "x")
+    for code in (0x22, 0x5C, 0x80, 0x9F, 0x301, 0xFEFF, 0x1F600):
+        text = f"a{chr(code)}b"
+        value = json.dumps(text, ensure_ascii=False)
+        driven = admits(compiler, written("t", f'{{"x": {value}}}'), (given,), copied_from=(text, "a\x7fb"))
+        assert driven is not None, hex(code)
 
 
 def test_optional_arguments_may_be_left_out_and_others_are_refused(compiler: LLGuidanceCompiler) -> None:

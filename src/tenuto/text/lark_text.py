@@ -1,0 +1,10 @@
+"""Text spelled in a Lark grammar, as llguidance reads it."""
+
+from __future__ import annotations
+
+import json
+
+
+def literal(text: str) -> str:
+    """A Lark string that matches the text. The lexer wants every control character escaped; JSON spares U+007F."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
