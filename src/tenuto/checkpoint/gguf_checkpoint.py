@@ -14,6 +14,7 @@ from tenuto.checkpoint.config import MAX_EXPERTS, ModelConfig
 from tenuto.checkpoint.families import FAMILIES, Family
 from tenuto.checkpoint.gguf_config import read_config, read_tokenizer
 from tenuto.checkpoint.gguf_parts import read_parts
+from tenuto.checkpoint.stand_ins import refuse_gguf_kind
 from tenuto.checkpoint.stored_model import StoredModel, Transformed, some
 from tenuto.checkpoint.weight_file import StoredTensor, TensorSource
 from tenuto.errors import ModelFileError, UnsupportedModel
@@ -28,6 +29,7 @@ class GGUFCheckpoint(StoredModel):
     def __init__(self, path: Path) -> None:
         model = read_parts(path)
         metadata, tensors = model.whole.metadata, dict(model.whole.tensors)
+        refuse_gguf_kind(path, metadata.get("general.type"), metadata.get("general.architecture"))
         family = _family(path, metadata.get("general.architecture"))
         divisors = tensors.pop(_ROPE_DIVISORS, None)
         found = _by_neutral_name(path, family, tensors)
@@ -77,7 +79,7 @@ def _family(path: Path, architecture: object) -> Family:
         if architecture in family.gguf_architectures:
             return family
     known = ", ".join(name for family in FAMILIES for name in family.gguf_architectures)
-    raise UnsupportedModel(f"{path}: general.architecture is {architecture!r}; supported: {known}")
+    raise UnsupportedModel(f"{path}: general.architecture is {architecture!r:.80}; supported: {known}")
 
 
 def _by_neutral_name(path: Path, family: Family, tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -91,6 +93,8 @@ def _by_neutral_name(path: Path, family: Family, tensors: dict[str, StoredTensor
             found |= _unstacked(neutral, tensor)
         else:
             found[neutral] = tensor
+    if strange and any(".ffn_gate_inp." in name for name in tensors) and not family.gguf_stacked_experts:
+        strange = [f"a mixture of experts of the {family.name} family is not supported; of qwen3_moe it is"]
     if strange:
         raise UnsupportedModel.of(path, some(strange))
     return found

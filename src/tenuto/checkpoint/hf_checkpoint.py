@@ -17,6 +17,7 @@ from tenuto.checkpoint.hf_tokenizer import read_tokenizer
 from tenuto.checkpoint.json_file import MAX_TOKENIZER_BYTES, read_file, read_json
 from tenuto.checkpoint.quant_types import STORED_TYPES
 from tenuto.checkpoint.quantised import gather, read_scheme
+from tenuto.checkpoint.stand_ins import require_config
 from tenuto.checkpoint.stored_model import StoredModel, Transformed, some
 from tenuto.checkpoint.weight_file import StoredTensor, TensorSource
 from tenuto.errors import ModelFileError, UnsupportedModel
@@ -26,6 +27,7 @@ class HFCheckpoint(StoredModel):
     """Opened and checked directory; see the `Checkpoint` protocol."""
 
     def __init__(self, path: Path) -> None:
+        require_config(path)
         config = read_json(path / "config.json")
         generation = read_json(path / "generation_config.json", optional=True)
         tokenizer_config = read_json(path / "tokenizer_config.json", optional=True)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tenuto.checkpoint.stand_ins import BEGINNING_BYTES, refuse_stand_in
 from tenuto.errors import ModelFileError
 
 # The largest index known has 9 MB. JSON takes some 20 times its size once it is parsed.
@@ -35,7 +36,7 @@ def read_file(path: Path, max_bytes: int = _MAX_BYTES) -> bytes:
     """All of a file.
 
     Raises:
-        ModelFileError: absent, not a file, not ours to read, or larger than `max_bytes`.
+        ModelFileError: absent, not a file, not ours to read, larger than `max_bytes`, or a stand-in for the file.
     """
     try:
         if path.exists() and not path.is_file():
@@ -44,6 +45,8 @@ def read_file(path: Path, max_bytes: int = _MAX_BYTES) -> bytes:
             size = os.fstat(file.fileno()).st_size
             if size > max_bytes:
                 raise ModelFileError(f"{path}: {size} bytes; no such file has more than {max_bytes}")
-            return file.read(size)
+            content = file.read(size)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
+    refuse_stand_in(path, content[:BEGINNING_BYTES])
+    return content

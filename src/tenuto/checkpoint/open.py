@@ -12,6 +12,7 @@ from tenuto.checkpoint.config import ModelConfig, TokenizerFiles
 from tenuto.checkpoint.gguf_checkpoint import GGUFCheckpoint
 from tenuto.checkpoint.gguf_format import MAGIC
 from tenuto.checkpoint.hf_checkpoint import HFCheckpoint
+from tenuto.checkpoint.stand_ins import BEGINNING_BYTES, refuse_stand_in
 from tenuto.errors import ModelFileError, UnsupportedModel
 
 
@@ -77,11 +78,12 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise ModelFileError(f"{path}: neither a file nor a directory")  # a pipe would wait for ever to be written to
     try:
         with path.open("rb") as file:
-            magic = file.read(4)
+            beginning = file.read(BEGINNING_BYTES)
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from error
-    if magic == MAGIC:
+    if beginning.startswith(MAGIC):
         return GGUFCheckpoint(path)
+    refuse_stand_in(path, beginning)
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
         raise UnsupportedModel(f"{path}: pickled weights can run code and are never opened; convert to safetensors")
     if path.suffix == ".safetensors":

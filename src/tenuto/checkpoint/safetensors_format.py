@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from tenuto.checkpoint.stand_ins import BEGINNING_BYTES, refuse_stand_in
 from tenuto.checkpoint.weight_file import StoredTensor, WeightFile, check_extent, check_name, check_shape
 from tenuto.errors import ModelFileError, UnsupportedModel
 
@@ -33,9 +34,12 @@ def read_table(path: Path) -> tuple[bytes, list[StoredTensor]]:
     weights = WeightFile(path)
     size = weights.size
     with weights.open() as file:
-        length = int.from_bytes(file.read(8), "little")
+        beginning = file.read(BEGINNING_BYTES)
+        refuse_stand_in(path, beginning)
+        length = int.from_bytes(beginning[:8], "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
             raise ModelFileError(f"{path}: the header claims {length} bytes of a file of {size}; it is cut or corrupt")
+        file.seek(8)
         raw = file.read(length)
     table = _parse(path, raw)
     table.pop("__metadata__", None)

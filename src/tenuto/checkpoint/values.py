@@ -36,6 +36,8 @@ class Values:
 
     def integer(self, key: str, default: int | None = _REQUIRED) -> int:
         value = self._present(key, default)
+        if isinstance(value, list) and value and all(type(v) is int and v == value[0] for v in value):
+            value = value[0]  # some converters name every layer, be they all alike
         if isinstance(value, list):
             raise UnsupportedModel(f"{self.path}: {self.prefix}{key} differs by layer, which is not supported")
         if type(value) is not int:

@@ -13,6 +13,7 @@ from tenuto.checkpoint.hf_tokenizer import read_tokenizer
 from tenuto.checkpoint.json_file import read_json
 from tenuto.checkpoint.quantised import read_scheme
 from tenuto.checkpoint.safetensors_format import read_table
+from tenuto.checkpoint.stand_ins import require_config
 from tenuto.errors import ModelFileError
 
 T = TypeVar("T")
@@ -46,6 +47,9 @@ class Stages:
 def directory_problems(path: Path) -> list[str]:
     """All problems of a Hugging Face directory with a decoder in it."""
     stages = Stages(path)
+    stages.attempt(lambda: require_config(path))
+    if stages.problems:
+        return stages.problems
     config = stages.attempt(lambda: read_json(path / "config.json"))
     generation = stages.attempt(lambda: read_json(path / "generation_config.json", optional=True)) or {}
     tokenizer_config = stages.attempt(lambda: read_json(path / "tokenizer_config.json", optional=True)) or {}

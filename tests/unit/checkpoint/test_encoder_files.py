@@ -170,7 +170,7 @@ def test_strange_tensors_are_named(directory: Path) -> None:
 
 
 def test_each_door_names_the_other_kind(directory: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="'bert' is an encoder.*tenuto embed"):
+    with pytest.raises(UnsupportedModel, match=r"'bert' is an encoder.*tenuto embed"):
         open_checkpoint(directory)
     change(directory / "config.json", model_type="llama")
     assert not is_encoder(directory) and not is_encoder(tmp_path / "nowhere")

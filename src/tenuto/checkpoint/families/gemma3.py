@@ -78,14 +78,25 @@ def complete_hf(values: Values, config: ModelConfig) -> ModelConfig:
 
 
 def complete_gguf(values: Values, config: ModelConfig) -> ModelConfig:
-    pattern = values.integer("attention.sliding_window_pattern", _PATTERN)
     window = gguf_window(values)
-    config = with_windows(config, [window if (index + 1) % pattern else None for index in range(config.num_layers)])
+    config = with_windows(config, [window if flag else None for flag in _gguf_pattern(values, config.num_layers)])
     if config.num_layers == _LAYERS_OF_27B:  # the file does not say so; the size of the family's largest does
         config = replace(config, attention_scale=(config.hidden_size / config.num_heads) ** -0.5)
     local = RopeConfig(theta=values.number("rope.freq_base_swa", _LOCAL_THETA))
     whole = replace(config.ropes[0], theta=values.number("rope.freq_base", _GLOBAL_THETA))
     return _with_ropes(_with_family_traits(config), whole, local)
+
+
+def _gguf_pattern(values: Values, num_layers: int) -> list[bool]:
+    """Which layers have the window: a flag for each, or the number of layers from one global layer to the next."""
+    key = "attention.sliding_window_pattern"
+    if isinstance(values.get(key), list):
+        flags = values.items(key)
+        if len(flags) != num_layers or not all(isinstance(flag, bool) for flag in flags):
+            values.refuse(f"{values.prefix}{key} has {len(flags)} entries; {num_layers} flags are expected")
+        return [bool(flag) for flag in flags]
+    pattern = max(1, values.integer(key, _PATTERN))
+    return [(index + 1) % pattern != 0 for index in range(num_layers)]
 
 
 GEMMA3 = Family(
