@@ -29,7 +29,7 @@ def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType
     if library is not None:
         return CpuDevice(library, num_threads or _num_cores(), kv_type)
     structlog.get_logger("tenuto.device").warning(
-        "the native kernels are not installed: INT8 is computed by the reference device, slowly",
+        "there are no native kernels to use: INT8 is computed by the reference device, slowly",
         fix="install a C++ compiler and install Tenuto again",
     )
     return ReferenceDevice(precision, kv_type=kv_type)

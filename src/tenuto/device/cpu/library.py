@@ -8,6 +8,8 @@ from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
+import structlog
+
 import tenuto
 
 
@@ -77,10 +79,24 @@ class NativeLibrary:
 
 @lru_cache(maxsize=1)
 def native_library() -> NativeLibrary | None:
-    """The kernels, or None: without a compiler, Tenuto is installed without them."""
-    folder = Path(tenuto.__file__).parent
+    """The kernels of this installation, or None."""
+    return library_in(Path(tenuto.__file__).parent)
+
+
+def library_in(folder: Path) -> NativeLibrary | None:
+    """The kernels in a folder, or None: without a compiler, Tenuto is installed without them.
+
+    What cannot be loaded counts as absent, with a warning: built for another machine, cut short, or older than the code
+    around it.
+    """
     for suffix in EXTENSION_SUFFIXES:
         path = folder / f"_native{suffix}"
-        if path.is_file():
+        if not path.is_file():
+            continue
+        try:
             return NativeLibrary(path)
+        except (OSError, AttributeError) as error:
+            structlog.get_logger("tenuto.device").warning(
+                "the native kernels cannot be loaded", reason=str(error), fix="install Tenuto again"
+            )
     return None
