@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tenuto.errors import QueueFull
+
 T = TypeVar("T")
 
 
@@ -23,7 +25,11 @@ class Offload:
         self._places = asyncio.Semaphore(max_threads)
 
     async def run(self, function: Callable[[], T], timeout_s: float) -> T:
-        """The function's result. Raises what it raises, and TimeoutError; waiting for a free thread counts."""
+        """The function's result.
+
+        Raises what it raises, TimeoutError (waiting for a free thread counts), and QueueFull if the system is out of
+        threads.
+        """
         async with asyncio.timeout(timeout_s):
             await self._places.acquire()
             loop = asyncio.get_running_loop()
@@ -48,5 +54,9 @@ class Offload:
                 with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
                     loop.call_soon_threadsafe(settle, result, failure)
 
-            threading.Thread(target=work, name=self._name, daemon=True).start()
+            try:
+                threading.Thread(target=work, name=self._name, daemon=True).start()
+            except RuntimeError as error:
+                self._places.release()
+                raise QueueFull("the system starts no more threads; try again later") from error
             return await future

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from tenuto.errors import QueueFull
 from tenuto.offload import Offload
 
 
@@ -64,3 +65,18 @@ asyncio.run(main())
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "given up\n"
+
+
+def test_a_system_out_of_threads_is_told_and_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        offload = Offload("aside", 1)
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as without, pytest.raises(QueueFull, match="no more threads"):
+            without.setattr(threading.Thread, "start", refuse)
+            await offload.run(lambda: None, 10)
+        assert await offload.run(lambda: 1, 10) == 1
+
+    asyncio.run(main())

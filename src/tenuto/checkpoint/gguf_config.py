@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenuto.checkpoint.config import MAX_LAYERS, GGUFTokenizer, ModelConfig, TokenizerFiles
+from tenuto.checkpoint.config import GGUFTokenizer, ModelConfig, TokenizerFiles
 from tenuto.checkpoint.families import Family
 from tenuto.checkpoint.families.settings import same_layers
 from tenuto.checkpoint.rope import DividedFrequencies, LinearScaling, RopeConfig, RopeScaling, YarnScaling
@@ -71,7 +71,7 @@ def read_config(
         head_dim=head_dim,
         rms_norm_eps=values.number("attention.layer_norm_rms_epsilon"),
         ropes=(RopeConfig(theta=values.number("rope.freq_base", 10000.0), scaling=scaling),),
-        layers=same_layers(min(max(num_layers, 0), MAX_LAYERS)),
+        layers=same_layers(path, num_layers),
         max_model_tokens=values.integer("context_length"),
         # A head in the file is used; without one the embedding is the head. GGUF has no flag for it.
         tie_embeddings="lm_head.weight" not in tensors,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tenuto.checkpoint.config import MAX_LAYERS, ModelConfig
+from tenuto.checkpoint.config import ModelConfig
 from tenuto.checkpoint.families import Family
 from tenuto.checkpoint.families.settings import refuse_hf_extras, same_layers
 from tenuto.checkpoint.hf_rope import read_rope
@@ -52,7 +52,7 @@ def read_config(path: Path, family: Family, settings: Mapping[str, Any], *, has_
         head_dim=values.integer("head_dim", hidden_size // num_heads if num_heads > 0 else 0),
         rms_norm_eps=values.number("rms_norm_eps", 1e-6),
         ropes=(rope,),
-        layers=same_layers(min(max(num_layers, 0), MAX_LAYERS)),
+        layers=same_layers(path, num_layers),
         max_model_tokens=_stretched(rope, values.integer("max_position_embeddings", 2048)),
         tie_embeddings=not has_head,
     )

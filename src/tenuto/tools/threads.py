@@ -8,6 +8,7 @@ stuck threads is refused at once, so that it cannot use up the threads of the ot
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import threading
@@ -80,9 +81,16 @@ class WorkerThreads:
     def _start_waiting(self) -> None:
         while self._waiting and self._num_running < self._max_running:
             job = self._waiting.popleft()
+            try:
+                threading.Thread(target=self._work, args=(job,), name=f"tool-{job.name}", daemon=True).start()
+            except RuntimeError:
+                job.finished = True
+                refusal = ToolError("the system starts no more threads; the tool was not called")
+                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+                    job.loop.call_soon_threadsafe(_settle, job.future, None, refusal)
+                continue
             job.started = True
             self._num_running += 1
-            threading.Thread(target=self._work, args=(job,), name=f"tool-{job.name}", daemon=True).start()
 
     def _drop(self, job: _Job) -> None:
         with self._lock:

@@ -83,6 +83,12 @@ def test_unsupported_config_keys_are_named(tmp_path: Path, named: str, config: d
         open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), **config))
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gemma3_text", "smollm3"])
+def test_an_absurd_number_of_layers_costs_nothing(tmp_path: Path, family: str) -> None:
+    with pytest.raises(ModelFileError, match="1000000000000 layers"):
+        open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), model_type=family, num_hidden_layers=10**12))
+
+
 def test_everything_that_is_refused_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel) as caught:
         open_checkpoint(write_hf(tmp_path, TINY, TINY.weights(), hidden_act="relu", final_logit_softcapping=30.0))

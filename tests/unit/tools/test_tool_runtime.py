@@ -14,6 +14,7 @@ import pydantic
 import pytest
 
 from tenuto.clock import RealClock, VirtualClock, run_virtual
+from tenuto.errors import ToolError
 from tenuto.ids import CallId
 from tenuto.protocol.messages import ToolCall
 from tenuto.tools import Tool, ToolOutcome, ToolRegistry, ToolRuntime, WorkerThreads, tool
@@ -318,3 +319,18 @@ def test_exiting_from_a_thread_is_an_error_result():
 
     outcome = outcome_of([leave], call_of("leave"))
     assert outcome.error_code == "tool_error" and "SystemExit" in outcome.text
+
+
+def test_a_system_out_of_threads_fails_the_call_and_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        threads = WorkerThreads(max_running=1)
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as without, pytest.raises(ToolError, match="no more threads"):
+            without.setattr(threading.Thread, "start", refuse)
+            await threads.run("slow", lambda: None)
+        assert await threads.run("slow", lambda: 1) == 1
+
+    asyncio.run(main())

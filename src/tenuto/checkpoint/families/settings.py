@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from tenuto.checkpoint.config import LayerConfig, ModelConfig
+from tenuto.checkpoint.config import MAX_LAYERS, LayerConfig, ModelConfig
 from tenuto.checkpoint.values import Values
+from tenuto.errors import ModelFileError
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 
@@ -66,5 +68,8 @@ def gguf_window(values: Values) -> int | None:
     return values.integer("attention.sliding_window", 0) or None
 
 
-def same_layers(num_layers: int, layer: LayerConfig = LayerConfig()) -> tuple[LayerConfig, ...]:
-    return (layer,) * num_layers
+def same_layers(path: Path, num_layers: int) -> tuple[LayerConfig, ...]:
+    """Raises ModelFileError for a number of layers that no model has, before anything is made for each."""
+    if not 0 < num_layers <= MAX_LAYERS:
+        raise ModelFileError(f"{path}: the model has {num_layers} layers; 1 to {MAX_LAYERS} are possible")
+    return (LayerConfig(),) * num_layers
