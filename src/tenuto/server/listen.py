@@ -111,8 +111,11 @@ class _Server(uvicorn.Server):
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        bound = socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host and --port"
         ) from error
+    # Named as TCP: only then does asyncio switch Nagle's algorithm off for the connections, which would hold each small
+    # piece of an answer back until the client has confirmed the one before, by 40 ms or more.
+    return socket.socket(family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())

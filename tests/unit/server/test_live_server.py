@@ -143,6 +143,15 @@ def test_the_models_own_clean_up_is_not_interrupted(stream: bool):
     asyncio.run(main())
 
 
+def test_small_pieces_of_an_answer_are_sent_at_once():
+    """With Nagle's algorithm each waits for the client to confirm the one before: 40 ms, for every answer."""
+    with live(lambda _: Reply("好")) as server, httpx.Client(base_url=server.url) as client:
+        assert client.get("/health").status_code == 200
+        (connection,) = server.server._server.server_state.connections
+        taken = connection.transport.get_extra_info("socket")
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_taken_address_is_a_clear_error():
     _, app = build([])
     with live([]) as server, pytest.raises(ConfigError, match=f"port {server.server.port}"):
