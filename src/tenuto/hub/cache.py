@@ -182,7 +182,7 @@ class ModelCache:
             if listing is None or self.find(reference) is None:
                 raise HubError(self.lacks(reference))
             files = self._needed(reference, listing)
-            self._ref(reference).unlink()
+            self._ref(reference).unlink(missing_ok=True)
             for file in files:
                 self.target(listing, file).unlink()
             return sum(f.size for f in files)

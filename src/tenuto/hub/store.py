@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -91,7 +92,7 @@ class ModelStore:
         Raises:
             HubError: unknown, restricted, unreachable, broken off, or not here while offline; names the fix.
             UnsupportedModel: the repository holds only files that are not read.
-            CapacityError: the disk has not the room.
+            CapacityError: the disk has not the room, or no longer.
         """
         if not refresh and (path := self.cache.find(reference)):
             return path
@@ -100,7 +101,10 @@ class ModelStore:
         with self.cache.lock(reference, progress):
             if not refresh and (path := self.cache.find(reference)):
                 return path  # another process has fetched it meanwhile
-            return self._fetch(reference, progress)
+            try:
+                return self._fetch(reference, progress)
+            except OSError as error:
+                raise self._disk_error(reference, error) from error
 
     def list_files(self, reference: ModelReference) -> Listing:
         """What the hub holds. Raises HubError."""
@@ -151,6 +155,17 @@ class ModelStore:
                 f"{reference} needs {num_bytes / 1e9:.2f} GB in {self.cache.root}, but only {free / 1e9:.2f} GB "
                 "are free; make room (`tenuto models list --cache` shows what is there) or move TENUTO_CACHE"
             )
+
+    def _disk_error(self, reference: ModelReference, error: OSError) -> HubError | CapacityError:
+        """The disk filled up on the way, was taken away, or holds something else where the model belongs."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return CapacityError(
+                f"{reference}: no space is left in {self.cache.root}; what arrived is kept, so make room and try again"
+            )
+        where = error.filename or self.cache.root
+        return HubError(
+            f"{reference}: {where} cannot be written ({error.strerror or error}); set TENUTO_CACHE elsewhere"
+        )
 
     def _offline_error(self, reference: ModelReference) -> HubError:
         return HubError(
