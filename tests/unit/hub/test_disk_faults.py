@@ -1,4 +1,4 @@
-"""Disks that fill up, vanish or hold something else: a typed error that names the place, and nothing fetched is lost."""
+"""Disks that fill up, fail or hold something else: an error that names the place, and nothing fetched is lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_something_else_lies_where_a_part_of_the_cache_belongs(hub: FakeHub, tmp
     else:
         inside.parent.mkdir(parents=True)
         inside.write_text("not a folder")
-    with a_store(tmp_path, hub) as store, pytest.raises(HubError, match="cannot be written .*TENUTO_CACHE"):
+    with a_store(tmp_path, hub) as store, pytest.raises(HubError, match=r"cannot be written .*TENUTO_CACHE"):
         store.fetch(ref("org/name"))
 
 
