@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tenuto.engine.penalties import TokenCounter
 from tenuto.engine.session import Service, Session
-from tenuto.ids import RequestId
+from tenuto.ids import RequestId, TokenId
 from tenuto.protocol.engine import GenerateParams, GenerateUsage, Pooling
 from tenuto.protocol.grammar import TokenGrammar
 
@@ -31,6 +31,7 @@ class Request:
     max_tokens: int  # new ids at most; 0 for an append
     num_prompt: int  # known tokens when the first new one was chosen
     grammar: TokenGrammar | None = None
+    forced_ahead: tuple[TokenId, ...] = ()  # ids that the grammar forces next; more than are added at once
     counter: TokenCounter | None = None  # where sampling has penalties
     pooling: Pooling | None = None  # of an embed
     state_sum: NDArray[np.float64] | None = None  # [hidden], of the tokens computed so far that are pooled

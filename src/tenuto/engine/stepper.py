@@ -160,7 +160,7 @@ class Stepper:
         session, params = request.session, request.params
         start = session.table.num_computed
         end = start + share.num_tokens
-        samples = params is not None and end == len(session.tokens)
+        samples = params is not None and end == len(session.tokens) and not request.forced_ahead
         mask: TokenMask | None = None
         counter = request.counter if samples else None
         if samples and request.grammar is not None:
@@ -201,16 +201,18 @@ class Stepper:
         session.last_used_s = now
         counts.computed += num_tokens
         counts.recomputed += again
-        if token is not None:
-            counts.sampled += 1
-            try:
-                emission = generation.take_sampled(request, token)
-            except GrammarError as error:
-                self._fail(request, error, now)
-                return
-            self._emit(request, emission, now, logprob)
-        elif request.params is None and request.num_uncomputed == 0:
+        if token is None and request.num_uncomputed:
+            return
+        if request.params is None:
             self._done(request, now)
+            return
+        counts.sampled += token is not None
+        try:
+            emission = generation.take_forced(request) if token is None else generation.take_sampled(request, token)
+        except GrammarError as error:
+            self._fail(request, error, now)
+            return
+        self._emit(request, emission, now, logprob)
 
     def _emit(self, request: Request, emission: Emission, now: float, logprob: TokenLogprob | None = None) -> None:
         """Args:

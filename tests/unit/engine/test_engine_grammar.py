@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tenuto.engine.generation import MAX_FORCED
 from tenuto.errors import GrammarError
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.engine import GenerateParams
@@ -51,6 +52,65 @@ def test_max_tokens_counts_forced_ids(make_driver: Make, max_tokens: int) -> Non
     call = driver.generate("a", [0], GenerateParams(max_tokens=max_tokens), pattern(1, ANY, 2, 3, 4))
     driver.run()
     assert len(call.ids) == max_tokens and call.finish == "length"
+
+
+LONG_RUN = [i % 47 for i in range(2 * MAX_FORCED + 90)]  # more than is added at once
+
+
+def long_driver(make_driver: Make, **changes: int) -> EngineDriver:
+    return make_driver(**{"num_blocks": 400, "max_model_tokens": 1500, **changes})
+
+
+def test_a_long_forced_run_is_added_piece_by_piece(make_driver: Make) -> None:
+    driver = long_driver(make_driver)
+    for name in ("a", "b"):
+        driver.open(name)
+    call = driver.generate("a", [0], GenerateParams(logprobs=1), pattern(ANY, *LONG_RUN, ANY, 5, ANY))
+    beside = driver.generate("b", [3], GenerateParams(max_tokens=12))
+    lengths = []
+    while not call.done:
+        before = len(call.ids)
+        assert driver.step()
+        lengths.append(len(call.ids) - before)
+    assert call.finish == "grammar" and call.ids[1:-3] == LONG_RUN
+    assert call.num_forced == len(LONG_RUN) + 1
+    assert max(lengths) == MAX_FORCED + 1 and [n for n in lengths if n > 3] == [MAX_FORCED + 1, MAX_FORCED, 90]
+    driver.run()
+    assert len(beside.ids) == 12
+
+
+@pytest.mark.parametrize("max_tokens", [MAX_FORCED - 1, MAX_FORCED, MAX_FORCED + 1, 2 * MAX_FORCED, 2 * MAX_FORCED + 3])
+def test_max_tokens_within_a_long_forced_run(make_driver: Make, max_tokens: int) -> None:
+    for places in (LONG_RUN, [ANY, *LONG_RUN], LONG_RUN[:max_tokens]):
+        driver = long_driver(make_driver)
+        driver.open("a")
+        call = driver.generate("a", [0], GenerateParams(max_tokens=max_tokens), pattern(*places))
+        driver.run()
+        assert len(call.ids) == max_tokens
+        assert call.finish == ("grammar" if places == LONG_RUN[:max_tokens] else "length")
+
+
+def test_a_long_forced_run_survives_preemption_and_cancelling(make_driver: Make) -> None:
+    outputs = set()
+    for num_blocks in (210, 600):
+        driver = long_driver(make_driver, num_blocks=num_blocks, prefix_cache=False)
+        calls = []
+        for name in ("a", "b", "c"):
+            driver.open(name)
+            places = (ANY, *LONG_RUN, ANY, *LONG_RUN[:20], ANY)
+            calls.append(driver.generate(name, [ord(name) % 50] * 10, GenerateParams(), pattern(*places)))
+        driver.run()
+        assert (driver.engine.counters().num_preemptions > 0) == (num_blocks == 210)
+        assert all(c.finish == "grammar" for c in calls)
+        outputs.add(tuple(tuple(c.ids) for c in calls))
+    assert len(outputs) == 1
+    driver.open("d")
+    left = driver.generate("d", [1], GenerateParams(), pattern(*LONG_RUN))
+    driver.step()
+    driver.cancel(left)
+    again = driver.generate("d", [2], GenerateParams(max_tokens=3))
+    driver.run()
+    assert len(again.ids) == 3
 
 
 def test_stop_ids_end_a_grammar_too(make_driver: Make) -> None:
