@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
 
 from tenuto.chat.scores import ScoreBook
@@ -15,6 +16,7 @@ from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_format import CallArguments, CallFinished, CallStarted, ParsedPiece, Text, ToolCallFormat
 
 _MAX_TAG_TOKENS = 16  # no closing tag has more
+_MAX_PART_CHARS = 32  # nor has a part of a character or of a tag, which is text where a reply ends there
 
 
 class ReplyReader:
@@ -49,6 +51,8 @@ class ReplyReader:
         self._num_call_ids: int | None = None  # ids until the only call allowed was there
         self._dropped = False  # something came after it
         self._half_character = False
+        self._num_before_text = 0  # ids until the last call was there: only text can have followed
+        self._kept: tuple[list[TokenId], list[TokenId]] | None = None  # once it is known what the reply keeps
         self._num_settled = 0  # ids that the reply keeps whatever follows; they may be scored
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
@@ -89,6 +93,8 @@ class ReplyReader:
         self._ids.append(token)
         text = self._detokenizer.push(token)
         events = self._read(self._parse(text)) if text else []
+        if any(isinstance(event, ToolCallFinished) for event in events):
+            self._num_before_text = len(self._ids)
         if self._calls and not self._parallel and self._num_call_ids is None:
             self._num_call_ids = len(self._ids)
         if self.stopped:
@@ -154,8 +160,18 @@ class ReplyReader:
             return self._ids[: self._end_of_call()], []
         if not self.stopped and not self._half_character:
             return self._ids, []
-        content = "".join(self._content)
-        for num_kept in range(len(self._ids), 0, -1):
+        if self._kept is None:
+            self._kept = self._cut_back("".join(self._content))
+        return self._kept
+
+    def _cut_back(self, content: str) -> tuple[list[TokenId], list[TokenId]]:
+        """After the last call the text only grows, but for parts of characters and tags: so look for the place by
+        halves, each look reads the whole reply, and then step by step."""
+        ids = range(self._num_before_text, len(self._ids) + 1)
+        found = bisect.bisect_right(
+            ids, len(content) + _MAX_PART_CHARS, key=lambda num: len(self._meaning_of(self._ids[:num])[0])
+        )
+        for num_kept in range(min(self._num_before_text + found, len(self._ids)), 0, -1):
             said, _ = self._meaning_of(self._ids[:num_kept])
             if content.startswith(said):
                 return self._ids[:num_kept], self._tokenizer.encode(content[len(said) :], "inside")
