@@ -56,13 +56,19 @@ def sized_fit(precision: str, weight_bytes: int, kv_bytes_per_token: int, room: 
 
 
 def require_room(checkpoint: Checkpoint, precision: Precision, room: Room) -> None:
-    """Refuse a model that cannot run, in milliseconds instead of after minutes of reading it, or never.
+    """Refuse a model that cannot run at once, instead of after minutes of reading it, or never.
+
+    Files that lack tensors are left to the loader.
 
     Raises:
         UnsupportedModel: the device of this precision cannot hold the model, however much memory there is.
         NeverFits: weights and KV need more memory than is free.
     """
-    fit = decoder_fit(checkpoint, expected_shapes(checkpoint.config), precision, room)
+    shapes = expected_shapes(checkpoint.config)
+    stored = {name: checkpoint.shape(name) for name in checkpoint.tensor_names()}
+    if any(stored.get(name) != shape for name, shape in shapes.items()):
+        return  # the loader names what is missing or misshapen, and sizes nobody has are not worth measuring
+    fit = decoder_fit(checkpoint, shapes, precision, room)
     if fit.problem:
         raise UnsupportedModel(f"{checkpoint.path}: {fit.problem}")
     if fit.fits is False:

@@ -13,8 +13,8 @@ from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.device.cpu import native_library
 from tenuto.device.protocol import KVType, Precision
-from tenuto.errors import NeverFits, UnsupportedModel
-from tenuto.field import Room, require_room
+from tenuto.errors import ModelFileError, NeverFits, UnsupportedModel
+from tenuto.field import Conditions, Room, check_model, fit, require_room
 from tenuto.field.fit import decoder_fit
 from tenuto.model.load import expected_shapes
 from tiny_models import TinyLlama
@@ -61,6 +61,25 @@ def test_loading_refuses_before_it_reads(tmp_path: Path, kv_tokens: int) -> None
     settings = Config(model=str(write_runnable(tmp_path / "m")), kv_tokens=kv_tokens, num_threads=1)
     with pytest.raises(NeverFits, match="are free"):
         _load_without_reading(settings)
+
+
+@pytest.mark.parametrize("promised", [{"hidden_size": 2**30}, {"vocab_size": 2**30}, {"num_hidden_layers": 1024}])
+def test_what_the_files_do_not_hold_is_told_as_that(tmp_path: Path, promised: dict[str, int]) -> None:
+    """Not as a lack of memory."""
+    settings = Config(model=str(write_runnable(tmp_path / "m", **promised)), num_threads=1)
+    with pytest.raises(ModelFileError, match=r"has shape|are missing"):
+        wiring.load(settings, RealClock())
+
+
+def test_a_model_of_promises_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes of config.json ask for thousands of experts."""
+    experts = {"num_experts": 1024, "num_hidden_layers": 8, "moe_intermediate_size": 32, "num_experts_per_tok": 3}
+    path = write_runnable(tmp_path / "m", **experts, model_type="qwen3_moe")
+    monkeypatch.setattr(fit, "load_model", lambda *_: pytest.fail("measured"))
+    with pytest.raises(ModelFileError, match="tensors are missing"):
+        wiring.load(Config(model=str(path), num_threads=1), RealClock())
+    conditions = Conditions(kv_tokens=64, available_bytes=10**10, clock=RealClock())
+    assert any("missing" in problem for problem in check_model(path, conditions).problems)
 
 
 def test_who_knows_better_may_try(tmp_path: Path) -> None:
