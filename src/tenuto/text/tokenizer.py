@@ -46,7 +46,10 @@ class Tokenizer:
         self.vocab_size = num_tokens if vocab_size is None else vocab_size
         for what, i in [("vocabulary", num_tokens - 1), *((t, i) for t, i in vocabulary.control.items())]:
             if i >= self.vocab_size:
-                raise ModelFileError(f"tokenizer: id {i} of {what!r} is outside the model's {self.vocab_size} ids")
+                raise ModelFileError(
+                    f"tokenizer: id {i} of {what!r:.80} is outside the model's {self.vocab_size} ids; "
+                    "is it the tokenizer of another model?"
+                )
         for name, ids in (("bos", (files.bos_id,) if files.bos_id is not None else ()), ("eos", files.eos_ids)):
             for i in ids:
                 if not 0 <= i < num_tokens:
