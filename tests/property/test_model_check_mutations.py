@@ -85,6 +85,6 @@ def test_a_broken_gguf_file_gets_an_answer(tmp_path: Path, seed: int, count: int
     for _ in range(count):
         path.write_bytes(with_broken_bytes(draw, content))
         report = check_model(path, CONDITIONS)
-        assert report.problems and not report.runs
+        assert report.runs == (not report.problems)  # a broken byte may also be what mends the vocabulary
         outcomes.add(report.problems == (whole,))
     assert outcomes == {True, False}

@@ -16,6 +16,8 @@ Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 # More than any model has; a file that claims more would make us build tables of its claims.
 MAX_LAYERS = 1024
 MAX_EXPERTS = 1024
+MAX_HEADS = 4096
+MAX_HEAD_DIM = 4096
 _MAX_ALL_EXPERTS = 100_000  # of all layers together
 
 
@@ -97,6 +99,9 @@ class ModelConfig:
             problems.append(f"num_layers is {self.num_layers}, more than {MAX_LAYERS}")
         if self.num_heads % self.num_kv_heads:
             problems.append(f"{self.num_heads} attention heads cannot share {self.num_kv_heads} KV heads evenly")
+        for name, limit in (("num_heads", MAX_HEADS), ("head_dim", MAX_HEAD_DIM)):
+            if getattr(self, name) > limit:
+                problems.append(f"{name} is {getattr(self, name)}, more than {limit}")
         if self.head_dim % 2:
             problems.append(f"head_dim is {self.head_dim}; rotary positions need an even number")
         for name in ("rms_norm_eps", "attention_scale", "embedding_scale"):
