@@ -30,7 +30,10 @@ def unreachable(what: str, url: str, error: httpx.HTTPError) -> HubError:
     where = httpx.URL(url).copy_with(query=None, userinfo=b"")
     slow = isinstance(error, httpx.TimeoutException)
     how = "did not answer in time" if slow else "cannot be reached"
-    return HubError(f"{what}: {where} {how} ({type(error).__name__}); check the network, or use another endpoint")
+    return HubError(
+        f"{what}: {where} {how} ({type(error).__name__}); check the network, "
+        "name a mirror (HF_ENDPOINT), or take the model from ModelScope (ms:org/name)"
+    )
 
 
 def insecure(response: httpx.Response) -> bool:
