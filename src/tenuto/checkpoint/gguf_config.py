@@ -48,7 +48,7 @@ def read_config(
     values = Values(path, metadata, f"{metadata.get('general.architecture')}.")
     for key, neutral in _NEUTRAL_VALUES.items():
         values.only(key, *neutral)
-    if family.name != "qwen3_moe":
+    if not family.gguf_stacked_experts:
         values.only("expert_count", 0)
     num_heads = values.integer("attention.head_count")
     hidden_size = values.integer("embedding_length")

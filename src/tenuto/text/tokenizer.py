@@ -147,10 +147,6 @@ class Tokenizer:
         """Whether the token means structure; content never encodes to it."""
         return token in self._control_ids
 
-    def is_special(self, token: TokenId) -> bool:
-        """Whether the token is flagged as special, or is padding: it has no text of its own."""
-        return token in self._vocabulary.special or token >= len(self._vocabulary.token_bytes)
-
     def text_of(self, token: TokenId) -> str:
         """How a template writes the token, e.g. `<|im_end|>`."""
         return self.text_bytes(token).decode("utf-8", errors="replace")
