@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor
 
 from tenuto.checkpoint import Checkpoint, LayerConfig, ModelConfig
 from tenuto.device.protocol import AttentionSpec, Device, Expert, HeadTransform, Mixture
 from tenuto.model.decoder import Decoder
-from tenuto.model.layers import Attention, DecoderLayer, GatedMLP, MixtureOfExperts, TokenEmbedding
+from tenuto.model.layers import Attention, DecoderLayer, GatedMLP, MixtureOfExperts, Norm, TokenEmbedding
+from tenuto.model.packed_cache import PackedCache
+from tenuto.model.prepared import with_weights
 from tenuto.model.rotary import inverse_frequencies
 from tenuto.model.weights import Weights
 
@@ -71,25 +75,27 @@ def _expert_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def load_model(checkpoint: Checkpoint, device: Device) -> Decoder:
-    """Read all weights onto a device.
+def load_model(checkpoint: Checkpoint, device: Device, cache: PackedCache | None = None) -> Decoder:
+    """Bring all weights onto a device: read them, or find them prepared in a cache.
 
     Raises:
         ModelFileError: a tensor is missing, unexpected, of another shape or unreadable; names file and tensor.
     """
-    config = checkpoint.config
-    weights = Weights(checkpoint, expected_shapes(config), device)
-    table = weights.take("embed.weight")
-    head = device.prepare_linear([table if config.tie_embeddings else weights.take("lm_head.weight")])
-    layers = tuple(_load_layer(weights, index, config, device) for index in range(config.num_layers))
-    norm = weights.norm("norm", config.rms_norm_eps)
-    weights.finish()
+    expected, assemble = expected_shapes(checkpoint.config), partial(_assemble, checkpoint.config, device)
+    return with_weights(checkpoint, expected, device, cache, assemble)
+
+
+def _assemble(config: ModelConfig, device: Device, weights: Weights) -> Decoder:
+    if config.tie_embeddings:
+        table, head = weights.table_and_linear("embed")
+    else:
+        table, head = weights.table("embed.weight"), weights.linear("lm_head")
     return Decoder(
         config=config,
         device=device,
-        embedding=TokenEmbedding(device, device.upload(table), config.embedding_scale),
-        layers=layers,
-        norm=norm,
+        embedding=TokenEmbedding(device, table, config.embedding_scale),
+        layers=tuple(_load_layer(weights, index, config, device) for index in range(config.num_layers)),
+        norm=_load_norm(weights, "norm", config, device),
         head=head,
         rotary=tuple(
             device.rotary_table(*inverse_frequencies(rope, config.head_dim), config.max_model_tokens)
@@ -98,16 +104,23 @@ def load_model(checkpoint: Checkpoint, device: Device) -> Decoder:
     )
 
 
+def _load_norm(weights: Weights, name: str, config: ModelConfig, device: Device) -> Norm:
+    return Norm(device, weights.vector(f"{name}.weight"), config.rms_norm_eps)
+
+
 def _load_layer(weights: Weights, index: int, config: ModelConfig, device: Device) -> DecoderLayer:
-    prefix, eps = f"layers.{index}.", config.rms_norm_eps
-    sparse = config.layers[index].sparse
+    prefix, sparse = f"layers.{index}.", config.layers[index].sparse
+
+    def norm(name: str) -> Norm:
+        return _load_norm(weights, f"{prefix}{name}", config, device)
+
     return DecoderLayer(
-        attention_norm=weights.norm(f"{prefix}attention_norm", eps),
+        attention_norm=norm("attention_norm"),
         attention=_load_attention(weights, f"{prefix}attention.", config, config.layers[index], device),
-        mlp_norm=weights.norm(f"{prefix}mlp_norm", eps),
+        mlp_norm=norm("mlp_norm"),
         mlp=_load_mixture(weights, prefix, config, device) if sparse else _load_mlp(weights, prefix, config, device),
-        attention_post_norm=weights.norm(f"{prefix}attention_post_norm", eps) if config.post_norms else None,
-        mlp_post_norm=weights.norm(f"{prefix}mlp_post_norm", eps) if config.post_norms else None,
+        attention_post_norm=norm("attention_post_norm") if config.post_norms else None,
+        mlp_post_norm=norm("mlp_post_norm") if config.post_norms else None,
     )
 
 
@@ -115,7 +128,7 @@ def _load_attention(
     weights: Weights, prefix: str, config: ModelConfig, layer: LayerConfig, device: Device
 ) -> Attention:
     def head_norm(name: str) -> Tensor | None:
-        return device.upload_norm(weights.take(f"{prefix}{name}.weight")) if config.qk_norm else None
+        return weights.vector(f"{prefix}{name}.weight") if config.qk_norm else None
 
     return Attention(
         device,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tenuto.checkpoint.encoders import EncoderCheckpoint, EncoderConfig
 from tenuto.device.protocol import Device
 from tenuto.model.encoder import ClassifierHead, Encoder, EncoderEmbedding, EncoderLayer, LayerNorm
+from tenuto.model.packed_cache import PackedCache
+from tenuto.model.prepared import with_weights
 from tenuto.model.weights import Weights
 
 
@@ -39,22 +43,25 @@ def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
 
 
-def load_encoder(checkpoint: EncoderCheckpoint, device: Device) -> Encoder:
-    """Read all weights onto a device.
+def load_encoder(checkpoint: EncoderCheckpoint, device: Device, cache: PackedCache | None = None) -> Encoder:
+    """Bring all weights onto a device: read them, or find them prepared in a cache.
 
     Raises:
         ModelFileError: a tensor is missing, unexpected, of another shape or unreadable; names file and tensor.
     """
-    config = checkpoint.config
-    weights = Weights(checkpoint, expected_encoder_shapes(config), device)
-    encoder = Encoder(
+    expected, assemble = expected_encoder_shapes(checkpoint.config), partial(_assemble, checkpoint.config, device)
+    return with_weights(checkpoint, expected, device, cache, assemble)
+
+
+def _assemble(config: EncoderConfig, device: Device, weights: Weights) -> Encoder:
+    return Encoder(
         config=config,
         device=device,
         embedding=EncoderEmbedding(
             device,
-            words=device.upload(weights.take("embed.weight")),
-            positions=device.upload(weights.take("positions.weight")),
-            types=device.upload(weights.take("token_types.weight")),
+            words=weights.table("embed.weight"),
+            positions=weights.table("positions.weight"),
+            types=weights.table("token_types.weight"),
             norm=_load_norm(weights, "embed_norm", config, device),
         ),
         layers=tuple(_load_layer(weights, f"layers.{index}.", config, device) for index in range(config.num_layers)),
@@ -62,12 +69,10 @@ def load_encoder(checkpoint: EncoderCheckpoint, device: Device) -> Encoder:
         if config.num_labels is None
         else ClassifierHead(device, weights.linear("head.dense"), weights.linear("head.out")),
     )
-    weights.finish()
-    return encoder
 
 
 def _load_norm(weights: Weights, name: str, config: EncoderConfig, device: Device) -> LayerNorm:
-    weight, bias = (device.upload_norm(weights.take(f"{name}.{part}")) for part in ("weight", "bias"))
+    weight, bias = (weights.vector(f"{name}.{part}") for part in ("weight", "bias"))
     return LayerNorm(device, weight, bias, config.layer_norm_eps)
 
 

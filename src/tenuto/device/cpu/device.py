@@ -17,6 +17,7 @@ from torch import Tensor
 from tenuto.device.cpu.kv_pool import BLOCK_SIZE, CpuKVPool, CpuLayerKV, token_bytes
 from tenuto.device.cpu.library import NativeLibrary
 from tenuto.device.mixture import mix
+from tenuto.device.packing import ALIGNMENT, PackedLinear
 from tenuto.device.protocol import (
     Activation,
     AttentionSpec,
@@ -38,6 +39,7 @@ from tenuto.device.rotary import ReferenceRotaryTable
 from tenuto.errors import UnsupportedModel
 
 _MAX_HEAD_DIM = 1024
+_PACKED_FORMAT = "int8 panels of 16, groups of 64, version 1"  # raise it when the packed bytes change
 _ACTIVATIONS: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
 
 
@@ -95,6 +97,24 @@ class CpuDevice:
         self._native.int8_pack(matrix.ctypes.data, num_out, num_in, packed.data_ptr())
         bias = torch.from_numpy(np.concatenate(biases)) if biases else None
         return Int8Linear(packed, num_in, num_out, bias)
+
+    @property
+    def packed_format(self) -> str:
+        return _PACKED_FORMAT
+
+    def export_linear(self, weight: LinearWeight) -> PackedLinear:
+        assert isinstance(weight, Int8Linear)
+        return PackedLinear("int8", weight.in_features, weight.out_features, weight.packed, weight.bias)
+
+    def import_linear(self, packed: PackedLinear) -> Int8Linear:
+        wanted = self._native.int8_packed_bytes(packed.out_features, packed.in_features)
+        if packed.form != "int8" or packed.packed.dtype != torch.uint8 or packed.packed.shape != (wanted,):
+            raise ValueError(f"it is no INT8 matrix [{packed.out_features}, {packed.in_features}]")
+        if packed.packed.data_ptr() % ALIGNMENT:
+            raise ValueError("it is not aligned")
+        if packed.bias is not None and (packed.bias.dtype, *packed.bias.shape) != (torch.float32, packed.out_features):
+            raise ValueError("its bias is of another size")
+        return Int8Linear(packed.packed, packed.in_features, packed.out_features, packed.bias)
 
     def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> ReferenceRotaryTable:
         return ReferenceRotaryTable(inverse_frequencies, scale, max_positions)
