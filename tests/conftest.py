@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# No test leaves prepared weights in the user's cache folder, or finds any there.
+os.environ.setdefault("TENUTO_PACKED_CACHE", "off")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

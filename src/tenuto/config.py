@@ -68,6 +68,14 @@ class Config(BaseSettings):
     )
     num_threads: int | None = Field(None, ge=1, le=1024, description="threads for arithmetic; unset: one for each core")
 
+    packed_cache: Path | None = Field(
+        None,
+        description="folder for weights that an earlier start has prepared (precision int8); unset: the user's cache "
+        "folder; `off`: none are kept",
+    )
+    max_packed_cache_bytes: int = Field(
+        20_000_000_000, ge=0, description="size of that folder; what was used longest ago goes first"
+    )
     check_memory: bool = Field(True, description="refuse a model whose weights and KV need more memory than is free")
     kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")
     max_model_tokens: int | None = Field(None, ge=16, description="longest session; unset: what the model was made for")

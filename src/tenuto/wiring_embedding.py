@@ -36,6 +36,7 @@ from tenuto.text.frame import Frame, frame_of
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.wiring import LoadedModel, RunningModel, engine_config, load, running
 from tenuto.wiring_hub import model_store
+from tenuto.wiring_packed import packed_cache
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,11 @@ def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
     frame = frame_of(checkpoint.tokenizer, tokenizer).with_types(sizes.num_token_types)
     return LoadedEncoder(
         name=checkpoint.name,
-        encoder=load_encoder(checkpoint, choose_device(config.precision, config.num_threads, config.kv_type)),
+        encoder=load_encoder(
+            checkpoint,
+            choose_device(config.precision, config.num_threads, config.kv_type),
+            packed_cache(config),
+        ),
         rules=_rules(tokenizer, frame, layout, config.max_model_tokens or min(most, layout.max_model_tokens or most)),
         layout=layout,
     )

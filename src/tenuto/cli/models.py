@@ -18,6 +18,7 @@ from tenuto.checkpoint.encoders import is_encoder, open_encoder
 from tenuto.cli import options
 from tenuto.cli.models_cache import download, list_cache, remove
 from tenuto.cli.models_check import check
+from tenuto.cli.models_packed import packed
 from tenuto.config import EMBEDDED_MODEL, Config
 from tenuto.errors import ConfigError, ModelFileError
 from tenuto.hub import parse_reference
@@ -38,6 +39,7 @@ models = typer.Typer(cls=_ListByDefault, help="List, check, fetch and remove mod
 models.command("check")(check)
 models.command("download")(download)
 models.command("remove")(remove)
+models.command("packed")(packed)
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class PackedCache:
     def reject(self, key: str, reason: Exception) -> None:
         """A file turned out not to be usable: it goes, if it can."""
         self._warn("cached weights cannot be used; the model's own files are read", reason, self._path(key))
-        if not isinstance(reason, _NotTrusted):
+        if isinstance(reason, PackedFileError):  # not for want of memory, of open files or of rights
             self._remove(key)
 
     def keep(self, key: str, model: str, parts: Mapping[str, Prepared]) -> None:
