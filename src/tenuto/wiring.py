@@ -31,6 +31,7 @@ from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_format import HermesFormat
 from tenuto.wiring_hub import model_store
+from tenuto.wiring_packed import packed_cache
 
 _PREPARE_THREADS = 4  # a heavy request leaves room for the others
 
@@ -95,7 +96,7 @@ def load(config: Config, clock: Clock) -> LoadedModel:
     return LoadedModel(
         name=checkpoint.name,
         fingerprint=checkpoint.fingerprint,
-        decoder=load_model(checkpoint, device),
+        decoder=load_model(checkpoint, device, packed_cache(config)),
         text=TextTools(tokenizer, template, HermesFormat(config.max_tool_calls)),
         path=path,
         tokenizer_files=checkpoint.tokenizer,
