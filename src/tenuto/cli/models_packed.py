@@ -34,20 +34,21 @@ def packed(
         if as_json:
             typer.echo(msgspec.json.encode({"path": str(cache.root), "freed_bytes": freed}).decode())
         else:
-            console.print(f"removed {freed / 1e6:.1f} MB from {cache.root}", highlight=False, markup=False)
+            said = f"removed {freed / 1e6:.1f} MB from {cache.root}"
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
         return
     kept = cache.list()
     if as_json:
         for one in kept:
             typer.echo(msgspec.json.encode(one).decode())
         return
-    table = Table(caption=f"{sum(one.num_bytes for one in kept) / 1e6:.0f} MB in {escape(str(cache.root))}")
+    table, together = Table(), sum(one.num_bytes for one in kept)
     for name in ("model", "size", "last used"):
         table.add_column(name, overflow="fold", justify="right" if name == "size" else "left")
     for one in kept:
         used = datetime.fromtimestamp(one.used).astimezone().strftime("%Y-%m-%d %H:%M")
-        table.add_row(escape(one.model), f"{one.num_bytes / 1e6:.0f} MB", used)
+        table.add_row(escape(one.model), f"{one.num_bytes / 1e6:.1f} MB", used)
     if kept:
         console.print(table)
-    else:
-        console.print(f"no prepared weights in {cache.root}", highlight=False, markup=False, soft_wrap=True)
+    said = f"{together / 1e6:.1f} MB in {cache.root}" if kept else f"no prepared weights in {cache.root}"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
