@@ -1,0 +1,10 @@
+"""`tenuto bench`: how fast this machine is at what agents do."""
+
+from __future__ import annotations
+
+import typer
+
+from tenuto.cli.bench_agents import bench_agents
+
+bench = typer.Typer(no_args_is_help=True, help="Measure agents, and what they are made of, on this machine.")
+bench.command("agents")(bench_agents)
