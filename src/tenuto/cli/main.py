@@ -9,6 +9,7 @@ import sys
 import typer
 
 import tenuto
+from tenuto.cli.bench import bench
 from tenuto.cli.chat import chat
 from tenuto.cli.demo import demo
 from tenuto.cli.embed import embed
@@ -28,6 +29,7 @@ app = typer.Typer(
 for command in (run, chat, demo, serve, embed, rerank):
     app.command()(command)
 app.add_typer(models, name="models")
+app.add_typer(bench, name="bench")
 
 
 def _print_version(wanted: bool) -> None:
