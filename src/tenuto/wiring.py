@@ -16,7 +16,7 @@ from tenuto.chat import ChatLimits, LocalModelClient, TextTools
 from tenuto.checkpoint import TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
-from tenuto.device import choose_device
+from tenuto.device import Device, ReferenceDevice, choose_device
 from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
 from tenuto.errors import ConfigError, GrammarError
@@ -68,10 +68,13 @@ class RunningModel:
     engine: LocalEngineClient
 
 
-def load(config: Config, clock: Clock) -> LoadedModel:
+def load(config: Config, clock: Clock, device: Device | None = None) -> LoadedModel:
     """Read a model's files, after fetching them if the model is given by an id on a hub.
 
     Takes seconds, a fetch as long as it must; `locate` beforehand to show its progress.
+
+    Args:
+        device: None: the best for the precision on this machine.
 
     Raises:
         ModelFileError, UnsupportedModel, HubError: see `open_checkpoint` and `ModelStore.fetch`.
@@ -86,11 +89,13 @@ def load(config: Config, clock: Clock) -> LoadedModel:
     checkpoint = open_checkpoint(path)
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
     template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
-    device = choose_device(config.precision, config.num_threads, config.kv_type)
+    # The reference device computes INT8 with weights as wide as ever.
+    sized_as = "fp32" if isinstance(device, ReferenceDevice) and config.precision == "int8" else config.precision
+    device = device or choose_device(config.precision, config.num_threads, config.kv_type)
     available = available_bytes() if config.check_memory else None
     require_room(
         checkpoint,
-        config.precision,
+        sized_as,
         Room(kv_tokens=config.kv_tokens, available_bytes=available, kv_type=config.kv_type),
     )
     return LoadedModel(

@@ -11,6 +11,7 @@ import typer
 import tenuto
 from tenuto.cli.bench import bench
 from tenuto.cli.chat import chat
+from tenuto.cli.compare import compare
 from tenuto.cli.demo import demo
 from tenuto.cli.embed import embed
 from tenuto.cli.models import models
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, chat, demo, serve, embed, rerank):
+for command in (run, chat, demo, compare, serve, embed, rerank):
     app.command()(command)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")

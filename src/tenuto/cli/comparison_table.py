@@ -1,0 +1,142 @@
+"""A comparison as a person reads it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tenuto.compare.report import CallReport, Comparison, CopyReport, LayerReport, SpeedReport, TextReport
+
+_BAR = 24  # characters of the longest bar
+_SHOWN = 3  # of what differs; the rest is in the JSON
+
+
+def show(found: Comparison, console: Console) -> None:
+    console.print(f"[bold]B[/] {escape(found.b.setting)} against [bold]A[/] {escape(found.a.setting)}", highlight=False)
+    console.print(_sides(found), highlight=False)
+    if found.texts:
+        console.print(_texts(found.texts), highlight=False)
+        console.print(_positions(found.texts), highlight=False)
+    lines = [*_layers(found.layers), *_copies(found.copies), *_calls(found.calls)]
+    for line in (*lines, *(f"not measured: {escape(reason)}" for reason in found.skipped)):
+        console.print(line, highlight=False, soft_wrap=True)
+    if found.speeds:
+        console.print(_speeds(found.speeds), highlight=False)
+    for line in _verdict(found):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _table(*columns: str) -> Table:
+    table = Table()
+    table.add_column(columns[0])
+    for name in columns[1:]:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _sides(found: Comparison) -> Table:
+    table = _table("", "model", "device", "weights", "KV", "weights", "KV a token", "process grew by")
+    for name, side in (("A", found.a), ("B", found.b)):
+        grown = "?" if side.loaded_bytes is None else _size(side.loaded_bytes)
+        sizes = (_size(side.weight_bytes), f"{side.kv_bytes_per_token} B", grown)
+        table.add_row(name, escape(side.model), side.device, side.precision, side.kv_type, *sizes)
+    weights = found.b.weight_bytes / found.a.weight_bytes
+    kv = found.b.kv_bytes_per_token / found.a.kv_bytes_per_token
+    table.add_row("B / A", "", "", "", "", f"{weights:.1%}", f"{kv:.1%}", "")
+    return table
+
+
+def _texts(texts: tuple[TextReport, ...]) -> Table:
+    table = _table("text", "tokens", "perplexity A", "B", "change", "mean KL", "p99 KL", "same top", "A sure, B other")
+    for t in texts:
+        table.add_row(
+            escape(t.text),
+            str(t.num_tokens),
+            f"{t.perplexity_a:.3f}",
+            f"{t.perplexity_b:.3f}",
+            f"{t.perplexity_change:+.2%}",
+            f"{t.mean_kl:.5f}",
+            f"{t.p99_kl:.4f}",
+            f"{t.same_top:.2%}",
+            f"{t.num_sure_flips} of {t.num_sure}",
+        )
+    return table
+
+
+def _positions(texts: tuple[TextReport, ...]) -> Table:
+    table = Table(title="KL by position", title_justify="left")
+    for name in ("positions", *(name for t in texts for name in (f"{t.text}: mean KL", ""))):
+        table.add_column(escape(name), justify="left" if name in ("", "positions") else "right", no_wrap=True)
+    top = max((b.mean_kl for t in texts for b in t.buckets), default=0.0)
+    longest = max(texts, key=lambda t: len(t.buckets))
+    for index, place in enumerate(longest.buckets):
+        row = [f"{place.start}-{place.end}"]
+        for text in texts:
+            kl = text.buckets[index].mean_kl if index < len(text.buckets) else None
+            row += ["", ""] if kl is None else [f"{kl:.5f}", "█" * round(_BAR * kl / top) if top > 0 else ""]
+        table.add_row(*row)
+    return table
+
+
+def _layers(layers: LayerReport | None) -> list[str]:
+    if layers is None:
+        return []
+    errors = layers.errors
+    where = "nowhere" if layers.first is None else ("the embedding" if layers.first == 0 else f"layer {layers.first}")
+    return [
+        f"Hidden states part by more than {layers.threshold:.0%} at: [bold]{where}[/] (relative error after layer 1 "
+        f"{errors[1]:.2%}, halfway {errors[len(errors) // 2]:.2%}, after the last {errors[-1]:.2%})"
+    ]
+
+
+def _copies(copies: tuple[CopyReport, ...]) -> list[str]:
+    lines = []
+    for c in copies:
+        of = f"of {c.num_lines}: A {c.num_exact_a}, B {c.num_exact_b}, lost by B {len(c.lost)}"
+        lines.append(f"Lines of {c.kind} copied exactly, {of}")
+        lines += [f"  {escape(lost.text)}  [red]→[/] {escape(lost.wrote)}" for lost in c.lost[:_SHOWN]]
+    return lines
+
+
+def _calls(calls: CallReport | None) -> list[str]:
+    if calls is None:
+        return []
+    called = f"A called in {calls.num_called_a}, B in {calls.num_called_b} of {calls.num_prompts}"
+    lines = [f"Tool calls: [bold]{calls.agreement:.1%}[/] the same ({called})"]
+    return lines + [
+        f"  {escape(d.prompt)}  A: {escape(d.a)}  [red]B:[/] {escape(d.b)}" for d in calls.different[:_SHOWN]
+    ]
+
+
+def _speeds(speeds: tuple[SpeedReport, ...]) -> Table:
+    table = _table("speed", "A", "B", "B is faster by")
+    for s in speeds:
+        if s.what == "prefill":
+            shown = [f"{s.num_tokens / seconds:.0f} tokens/s" for seconds in (s.a_s, s.b_s)]
+        else:
+            shown = [f"{seconds * 1e3:.1f} ms" for seconds in (s.a_s, s.b_s)]
+        table.add_row(s.what, *shown, f"{s.ratio:.2f} times")
+    if not all(s.is_interleaved for s in speeds):
+        table.caption = "not at once: there was no room for both"
+    return table
+
+
+def _verdict(found: Comparison) -> list[str]:
+    v = found.verdict
+    lines = []
+    if v.is_close is not None:
+        close = "[green]close to A[/]" if v.is_close else "[yellow]noticeably another model than A[/]"
+        lines.append(f"As a model of text, B is {close}.")
+    match v.is_safe_for_exact:
+        case True:
+            lines.append("[green]No sign that B is unsafe for exact numbers or code, where A is safe.[/]")
+        case False:
+            lines.append("[red bold]B is unsafe for exact numbers and code.[/]")
+        case None:
+            lines.append("Whether B is safe for exact numbers and code was not measured.")
+    return lines + [f"  - {escape(reason)}" for reason in v.reasons]
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e6:.1f} MB"
