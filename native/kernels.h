@@ -82,3 +82,13 @@ TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int 
 TENUTO_API void tenuto_attention(TenutoPool* pool, const float* q, int heads, const int32_t* query_starts,
                                  const int32_t* kv_lens, const int64_t* tables, int table_width, int sequences,
                                  const TenutoLayer* layer, float* out);
+
+// --- what the machine can do at best ---------------------------------------------------------------------------------
+
+// Read memory `rounds` times with threads of its own, each a part of it; the sum of its 64-bit words, times `rounds`.
+TENUTO_API uint64_t tenuto_probe_read(const void* memory, size_t bytes, int rounds, int num_threads);
+
+// Multiply-add instructions in a bare loop, `rounds` rounds on each thread. kind: "int8" (the best vector instruction),
+// "int8-tiles" (AMX) or "fp32". Returns the multiplications and additions of one round on one thread; 0, and does
+// nothing, if the machine or the system has no such thing.
+TENUTO_API int64_t tenuto_probe_multiply(const char* kind, int64_t rounds, int num_threads);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -55,6 +55,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
         None,
         (c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_void_p, c_int, c_int, _LAYER, c_void_p),
     ),
+    "tenuto_probe_read": (c_uint64, (c_void_p, c_size_t, c_int, c_int)),
+    "tenuto_probe_multiply": (c_int64, (c_char_p, c_int64, c_int)),
 }
 
 
