@@ -28,6 +28,9 @@ class EngineMachine(RuleBasedStateMachine):
         max_chunk_tokens=st.sampled_from([3, 16]),
         policy=st.sampled_from(["fcfs", "agent"]),
         prefix_cache=st.booleans(),
+        speculation=st.sampled_from(["off", "suffix"]),
+        max_draft_tokens=st.sampled_from([1, 8]),
+        step_rows=st.sampled_from([3.0, 100.0]),
     )
     def build(self, **sizes: object) -> None:
         limits = {"vocab_size": VOCAB, "max_model_tokens": 120, "max_running": 4, "max_waiting": 5, "block_size": 4}
@@ -157,6 +160,8 @@ def test_seeded_runs_lose_nothing(seed: int) -> None:
         max_chunk_tokens=rng.choice([3, 16]),
         policy=rng.choice(["fcfs", "agent"]),
         prefix_cache=rng.random() < 0.7,
+        speculation=rng.choice(["off", "suffix", "suffix"]),
+        step_rows=rng.choice([3.0, 100.0]),
     )
     driver = machine.driver
     for count in range(250):

@@ -5,6 +5,7 @@ Plain values that could cross a process: an executor may be local or one process
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -34,6 +35,15 @@ class SeenTokens(msgspec.Struct, frozen=True):
     ids: NDArray[np.int64]  # [n]; those of the prompt only where there is a repetition penalty
     counts: NDArray[np.int64]  # [n]; 0: only in the prompt
 
+    def after(self, tokens: Sequence[TokenId]) -> SeenTokens:
+        """What it will be when `tokens` were generated too."""
+        if not tokens:
+            return self
+        counts = dict(zip(self.ids.tolist(), self.counts.tolist(), strict=True))
+        for token in tokens:
+            counts[token] = counts.get(token, 0) + 1
+        return SeenTokens(np.array([*counts], dtype=np.int64), np.array([*counts.values()], dtype=np.int64))
+
 
 class StateSum(msgspec.Struct, frozen=True):
     """The hidden states of some rows of a slice are wanted, added up one after the other.
@@ -48,24 +58,48 @@ class StateSum(msgspec.Struct, frozen=True):
 
 
 class SequenceSlice(msgspec.Struct, frozen=True):
-    """The part of one sequence that a step computes: tokens `start .. start + len(token_ids) - 1`."""
+    """The part of one sequence that a step computes: tokens `start .. start + len(token_ids) - 1`.
+
+    A slice that samples may end with drafts: guesses at the tokens after the known ones. A token is chosen after the
+    last known one and after each draft, each as if alone; one after a draft counts if that draft and all before it are
+    what was chosen in their place.
+    """
 
     request: RequestId
     attempt: int  # times the request was preempted; an output of an older attempt is ignored
     token_ids: tuple[TokenId, ...]
     start: int
     block_table: tuple[BlockId, ...]  # blocks of tokens 0 .. start + len(token_ids) - 1
-    samples: bool = False  # choose the token after the last one
+    samples: bool = False  # choose the token after the last known one
     sampling: SamplingParams = SamplingParams()
     mask: TokenMask | None = None  # tokens that may be chosen; None: all
-    seen: SeenTokens | None = None  # where it samples with penalties
+    seen: SeenTokens | None = None  # where it samples with penalties, as of the last known token
     logprobs: int | None = None  # where it samples: score the choice, with so many alternatives
     states: StateSum | None = None
+    num_drafts: int = 0  # so many of `token_ids`, its last ones, are guesses
+    draft_masks: tuple[TokenMask, ...] = ()  # where there is a mask: tokens that may be chosen after each draft
 
     @property
     def end(self) -> int:
-        """Tokens in KV after this step; also the position of the token that is chosen."""
+        """Tokens in KV after this step, if all drafts are right; where the token after the last one stands."""
         return self.start + len(self.token_ids)
+
+    @property
+    def num_known(self) -> int:
+        """Of its tokens, those that are no guesses."""
+        return len(self.token_ids) - self.num_drafts
+
+    @property
+    def drafts(self) -> tuple[TokenId, ...]:
+        return self.token_ids[self.num_known :]
+
+    def mask_after(self, num_drafts: int) -> TokenMask | None:
+        """Tokens that may be chosen after so many drafts."""
+        return self.draft_masks[num_drafts - 1] if num_drafts and self.draft_masks else self.mask
+
+    def seen_after(self, num_drafts: int) -> SeenTokens | None:
+        """What penalties need after so many drafts."""
+        return None if self.seen is None else self.seen.after(self.drafts[:num_drafts])
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -84,12 +118,15 @@ class Output(msgspec.Struct, frozen=True):
     """The chosen ids, one per slice of the batch in its order; None where the slice does not sample.
 
     Or where nothing could be chosen, since the logits were no finite numbers: `broken` holds the indices of those,
-    and of slices whose hidden states were none.
+    and of slices whose hidden states were none. A slice with drafts first gets those that are right, then its id; where
+    nothing can be chosen after a right draft, that draft is its id.
     """
 
     token_ids: tuple[TokenId | None, ...]
     broken: frozenset[int] = frozenset()
-    logprobs: dict[int, TokenLogprob] = {}  # by the index of the slice, for those that ask and are not broken
+    num_accepted: dict[int, int] = {}  # by the index of the slice, where any are: drafts before its id that are right
+    # By the index of the slice, for those that ask and are not broken: of each right draft, then of the id.
+    logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
     states: dict[int, NDArray[np.float64]] = {}  # by the index of the slice: the sums [hidden], if not broken
 
 
@@ -115,8 +152,11 @@ class EngineCounters(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int = 0
     num_computed_tokens: int = 0
     num_recomputed_tokens: int = 0  # of these, again after preemption
-    num_sampled_tokens: int = 0
+    num_decode_slices: int = 0  # parts of steps in which a request got at least one token from the model
+    num_sampled_tokens: int = 0  # right drafts among them
     num_forced_tokens: int = 0
+    num_drafted_tokens: int = 0  # computed as guesses; num_computed_tokens counts only those that were right
+    num_accepted_tokens: int = 0  # of these, right: each spared a decode
     num_shared_tokens: int = 0  # found in the prefix cache
     num_preemptions: int = 0
     num_discards: int = 0  # sessions that lost their KV while idle or waiting

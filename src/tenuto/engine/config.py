@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from tenuto.errors import ConfigError
 
 PolicyName: TypeAlias = Literal["fcfs", "agent"]
+Speculation: TypeAlias = Literal["off", "suffix"]
 
 _POSITIVE = (
     "num_blocks",
@@ -18,6 +19,7 @@ _POSITIVE = (
     "max_chunk_tokens",
     "max_running",
     "max_waiting",
+    "max_draft_tokens",
 )
 
 
@@ -37,6 +39,9 @@ class EngineConfig:
     policy: PolicyName = "agent"
     patience_s: float = 10.0  # each such time waited counts as one level of priority (agent policy)
     prefix_cache: bool = True
+    speculation: Speculation = "off"  # suffix: drafts from the session's own tokens
+    max_draft_tokens: int = 8  # drafts of one request in one step; budget and free blocks may allow fewer
+    step_rows: float = 12.0  # rows that take as long to compute as the weights take to stream
     kv_type: str = "fp32"
     kv_bytes_per_token: int = 0
 
@@ -51,6 +56,10 @@ class EngineConfig:
             raise ConfigError(f"max_bypasses is {self.max_bypasses}; it must not be negative")
         if not self.patience_s > 0:
             raise ConfigError(f"patience_s is {self.patience_s}; it must be positive")
+        if not self.step_rows > 0:
+            raise ConfigError(f"step_rows is {self.step_rows}; it must be positive")
+        if self.speculation not in ("off", "suffix"):
+            raise ConfigError(f"speculation is {self.speculation!r}; it must be 'off' or 'suffix'")
         if self.policy not in ("fcfs", "agent"):
             raise ConfigError(f"policy is {self.policy!r}; it must be 'fcfs' or 'agent'")
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from tenuto.engine import door
 from tenuto.engine.batch import Batch, Delta, EngineCounters, Output
 from tenuto.engine.config import EngineConfig
+from tenuto.engine.draft_policy import UNKNOWN
 from tenuto.engine.kv_cache import BlockTable, KVCache
 from tenuto.engine.penalties import counter_for
 from tenuto.engine.radix_tree import Namespace
 from tenuto.engine.request import Request
 from tenuto.engine.scheduler import Scheduler
 from tenuto.engine.session import ServiceLedger, Session
+from tenuto.engine.speculation import Speculator
 from tenuto.engine.stepper import Stepper
 from tenuto.errors import (
     Cancelled,
@@ -45,7 +47,8 @@ class Engine:
         self._cache = KVCache(config.num_blocks, config.block_size, prefix_cache=config.prefix_cache)
         self._sessions: dict[SessionId, Session] = {}
         self._scheduler = Scheduler(config, self._cache, self._sessions)
-        self._stepper = Stepper(config, self._cache, self._scheduler)
+        self._speculator = Speculator(config)
+        self._stepper = Stepper(config, self._cache, self._scheduler, self._speculator)
         self._ledger = ServiceLedger()
         self._epoch = 0
         self._num_opened = 0
@@ -64,14 +67,15 @@ class Engine:
         if session in self._sessions:
             raise SessionExists(f"session {session} is open already; close it first")
         if parent is None:
-            table, tokens = BlockTable(self._namespace(hints)), []
+            table, tokens, estimates = BlockTable(self._namespace(hints)), [], UNKNOWN
         else:
             source = self._idle_session(parent)
             if hints.tenant and hints.tenant != source.table.namespace.tenant:
                 raise InvalidRequest("a fork stays with its parent's tenant", "tenant")
-            table, tokens = self._cache.fork(source.table), list(source.tokens)
+            table, tokens, estimates = self._cache.fork(source.table), list(source.tokens), source.estimates
         self._num_opened += 1
         opened = Session(session, self._num_opened, hints, table, self._ledger.of(hints), tokens)
+        opened.estimates = estimates
         opened.last_used_s = opened.phase_since_s = now
         self._sessions[session] = opened
 
@@ -151,6 +155,8 @@ class Engine:
             raise InvalidRequest(f"cannot keep {num_tokens} tokens: the session has {known}", "num_tokens")
         del target.tokens[num_tokens:]
         self._cache.truncate(target.table, num_tokens)
+        if target.index is not None:
+            target.index.forget(num_tokens)
         target.last_used_s = now
 
     def close(self, session: SessionId, now: float) -> None:
@@ -159,6 +165,7 @@ class Engine:
         if target.request is not None:
             self._stepper.abort(target.request, Cancelled(f"session {session} was closed"), now)
         self._cache.release(target.table)
+        self._speculator.forget(target)
         del self._sessions[session]
 
     def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
@@ -178,6 +185,8 @@ class Engine:
             kv_bytes=num_blocks * self.config.block_size * self.config.kv_bytes_per_token,
             total_computed_tokens=target.total_computed_tokens,
             total_reused_tokens=target.total_reused_tokens,
+            total_drafted_tokens=target.total_drafted_tokens,
+            total_accepted_tokens=target.total_accepted_tokens,
             waiting_s=target.waiting_s,
             running_s=target.running_s,
             suspended_s=target.suspended_s,

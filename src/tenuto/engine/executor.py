@@ -46,7 +46,8 @@ class ModelExecutor:
         return Output(
             tuple(ids),
             frozenset(broken.union(index for index in sampling if ids[index] is None)),
-            {index: one for index, one in zip(sampling, chosen.logprobs, strict=True) if one is not None},
+            {index: count for index, count in zip(sampling, chosen.num_accepted, strict=True) if count},
+            {index: scores for index, scores in zip(sampling, chosen.logprobs, strict=True) if scores},
             states,
         )
 
@@ -63,7 +64,6 @@ def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:
     for row, piece in enumerate(slices):
         tables[row, : len(piece.block_table)] = piece.block_table
     slots = tables[sequence, positions // block_size] * block_size + positions % block_size
-    samples = np.array([s.samples for s in slices])
     return RaggedBatch(
         token_ids=torch.from_numpy(np.concatenate([np.array(s.token_ids, dtype=np.int64) for s in slices])),
         positions=torch.from_numpy(positions),
@@ -71,9 +71,20 @@ def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:
         query_starts=tuple(query_starts.tolist()),
         kv_lens=tuple(s.end for s in slices),
         block_tables=torch.from_numpy(tables),
-        logit_rows=torch.from_numpy(query_starts[1:][samples] - 1),
+        logit_rows=_logit_rows(slices, query_starts),
         hidden_rows=_hidden_rows(slices, query_starts),
     )
+
+
+def _logit_rows(slices: Sequence[SequenceSlice], query_starts: NDArray[np.int64]) -> torch.Tensor:
+    """The last known token and the drafts of each slice that samples."""
+    rows = [
+        row
+        for piece, end in zip(slices, query_starts[1:].tolist(), strict=True)
+        if piece.samples
+        for row in range(end - piece.num_drafts - 1, end)
+    ]
+    return torch.tensor(rows, dtype=torch.int64)
 
 
 def _hidden_rows(slices: Sequence[SequenceSlice], query_starts: NDArray[np.int64]) -> torch.Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tenuto.engine.request import Request
@@ -18,6 +19,42 @@ class Emission(NamedTuple):
     ids: tuple[TokenId, ...]
     num_forced: int
     finish: FinishReason | None
+
+
+class Choice(NamedTuple):
+    """What a step chose for one request: ids of drafts that are right, then one more."""
+
+    emissions: tuple[Emission, ...]
+    num_accepted: int  # drafts that are now part of the session, and whose KV stands
+    error: GrammarError | None = None  # after these, the grammar refused one
+
+
+def take_choice(request: Request, chosen: Sequence[TokenId], learn: Callable[[Request, TokenId], None]) -> Choice:
+    """Add ids one after the other, each as if it had been chosen alone, up to the one that ends the request.
+
+    Args:
+        chosen: accepted drafts, then the id that follows them.
+        learn: told of each sampled id before it is added.
+    """
+    tokens = request.session.tokens
+    start = len(tokens)
+    emissions: list[Emission] = []
+    num_accepted = 0
+    for num_accepted, token in enumerate(chosen):
+        place = start + num_accepted
+        if place < len(tokens):  # the grammar has forced one here
+            if tokens[place] != token:
+                break
+            continue
+        learn(request, token)
+        try:
+            emission = take_sampled(request, token)
+        except GrammarError as error:
+            return Choice(tuple(emissions), num_accepted, error)
+        emissions.append(emission)
+        if emission.finish is not None:
+            break
+    return Choice(tuple(emissions), num_accepted)
 
 
 def take_sampled(request: Request, token: TokenId) -> Emission:

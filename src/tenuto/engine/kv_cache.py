@@ -99,6 +99,10 @@ class KVCache:
         place = table.path[-1] if table.path else table.namespace
         return place, tuple(tokens[start : start + self.block_size])
 
+    def spare_tokens(self, table: BlockTable, num_tokens: int) -> int:
+        """Slots after the first `num_tokens` that the table has or can get without taking anything from anybody."""
+        return (len(table.blocks) + self._pool.num_free) * self.block_size - num_tokens
+
     def missing_blocks(self, table: BlockTable, num_tokens: int) -> int:
         """Blocks to allocate before tokens up to `num_tokens` can be written, a copy on write included."""
         first = table.num_computed // self.block_size
@@ -153,6 +157,11 @@ class KVCache:
         table.num_computed = min(table.num_computed, num_tokens)
         del table.path[table.num_computed // self.block_size :]
         self._free_blocks_from(table, self.blocks_for(table.num_computed))
+
+    def trim(self, table: BlockTable, num_tokens: int) -> None:
+        """Free blocks that hold none of the first `num_tokens` tokens; all that are computed are among those."""
+        assert table.num_computed <= num_tokens, "computed tokens would lose their block"
+        self._free_blocks_from(table, self.blocks_for(num_tokens))
 
     def fork(self, table: BlockTable) -> BlockTable:
         """A second table over the same blocks; the one that writes a shared block first copies it."""

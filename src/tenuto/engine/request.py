@@ -44,6 +44,7 @@ class Request:
     num_recomputed: int = 0
     num_generated: int = 0
     num_forced: int = 0
+    num_accepted: int = 0
     num_steps: int = 0
     started_s: float | None = None
     first_token_s: float | None = None
@@ -98,6 +99,7 @@ class Request:
             num_recomputed=self.num_recomputed,
             num_generated=self.num_generated,
             num_forced=self.num_forced,
+            num_accepted=self.num_accepted,
             num_steps=self.num_steps,
             queued_s=started - self.arrival_s,
             ttft_s=first - self.arrival_s,

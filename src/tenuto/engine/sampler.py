@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tenuto.engine.batch import SequenceSlice
+from tenuto.engine.batch import SeenTokens, SequenceSlice
 from tenuto.ids import TokenId
 from tenuto.protocol.engine import SamplingParams, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
@@ -41,10 +41,11 @@ _WORD = (1 << 64) - 1
 
 
 class Sampled(NamedTuple):
-    """One entry for each row."""
+    """One entry for each slice."""
 
     ids: list[TokenId | None]  # None: the row held no finite numbers, or none that may be chosen
-    logprobs: list[TokenLogprob | None]  # None: not asked for, or no id
+    num_accepted: list[int]  # drafts before the id that are right
+    logprobs: list[tuple[TokenLogprob, ...]]  # of the right drafts, then of the id; empty: not asked for, or no id
 
 
 def uniform(seed: int, position: int) -> float:
@@ -65,45 +66,101 @@ def _finalise(x: int) -> int:
 
 
 def sample(logits: Floats, slices: Sequence[SequenceSlice]) -> Sampled:
-    """One token id per row. Where nobody asks for more than the likeliest id, one pass over the batch and no other.
+    """The right drafts of each slice and the id after them.
+
+    Where nobody asks for more than the likeliest id, one pass over the batch and no other.
 
     Args:
-        logits: [R, vocab]; rows with a bias, penalties or a mask are changed in place.
-        slices: the R slices that sample, in the order of the rows.
+        logits: [R, vocab], a row for each slice and one for each of its drafts; rows with a bias, penalties or a mask
+            are changed in place.
+        slices: those that sample, in the order of the rows.
     """
     # Of a row that holds a NaN, that is the largest; any token would be "the likeliest", step after step.
     likeliest = logits.argmax(axis=-1)
-    is_sound = np.isfinite(logits[np.arange(len(slices)), likeliest])
-    ids = [TokenId(int(token)) if sound else None for token, sound in zip(likeliest, is_sound, strict=True)]
-    logprobs: list[TokenLogprob | None] = [None] * len(slices)
-    for row, piece in enumerate(slices):
-        if ids[row] is None or _is_plain(piece):
-            continue
-        scores = None if piece.logprobs is None else _log_softmax(logits[row])
-        token = ids[row] = _choose(logits[row], piece)
-        if scores is not None and token is not None:
-            logprobs[row] = _logprob(scores, token, piece.logprobs or 0)
-    return Sampled(ids, logprobs)
+    is_sound = np.isfinite(logits[np.arange(len(logits)), likeliest]).tolist()
+    best: list[TokenId | None] = [
+        TokenId(token) if sound else None for token, sound in zip(likeliest.tolist(), is_sound, strict=True)
+    ]
+    sampled = Sampled([], [], [])
+    row = 0
+    scores: tuple[TokenLogprob, ...]
+    for piece in slices:
+        num_rows = piece.num_drafts + 1
+        if num_rows == 1 and _is_plain(piece):
+            chosen, scores = best[row : row + 1], ()
+        else:
+            chosen, scores = _verify(logits[row : row + num_rows], best[row : row + num_rows], piece)
+        row += num_rows
+        sampled.ids.append(chosen[-1])
+        sampled.num_accepted.append(len(chosen) - 1)
+        sampled.logprobs.append(scores)
+    assert row == len(logits), "not as many rows as slices and drafts"
+    return sampled
+
+
+def _verify(
+    logits: Floats, best: Sequence[TokenId | None], piece: SequenceSlice
+) -> tuple[list[TokenId | None], tuple[TokenLogprob, ...]]:
+    """Choose after the known tokens and after each draft that is right, row by row; the ids and their scores.
+
+    Args:
+        logits: [drafts + 1, vocab].
+        best: the likeliest id of each row.
+    """
+    chosen: list[TokenId | None] = []
+    scores: list[TokenLogprob] = []
+    plain = _is_plain(piece)
+    for place, draft in enumerate((*piece.drafts, None)):
+        token = best[place]
+        if token is not None and not plain:
+            scored = None if piece.logprobs is None else _log_softmax(logits[place])
+            token = _choose(logits[place], token, piece, place)
+            if scored is not None and token is not None:
+                scores.append(_logprob(scored, token, piece.logprobs or 0))
+        if token is None and place:
+            break  # the draft before it is the id; the next step, which begins after it, will say what is broken
+        chosen.append(token)
+        if token is None or token != draft:
+            break
+    return chosen, tuple(scores)
 
 
 def _is_plain(piece: SequenceSlice) -> bool:
     """The likeliest id of the logits as they are, and nothing else."""
-    adjusted = piece.sampling.logit_bias or piece.seen is not None or piece.mask is not None
-    return piece.sampling.temperature == 0 and not adjusted and piece.logprobs is None
+    sampling = piece.sampling
+    if sampling.temperature or sampling.logit_bias:
+        return False
+    return piece.mask is None and piece.seen is None and piece.logprobs is None
 
 
-def _choose(logits: Floats, piece: SequenceSlice) -> TokenId | None:
-    """Changes the row [vocab] in place."""
-    _adjust(logits, piece)
-    likeliest = int(logits.argmax())
-    if not math.isfinite(logits[likeliest]):
+def _choose(logits: Floats, likeliest: TokenId, piece: SequenceSlice, num_drafts: int) -> TokenId | None:
+    """Changes the row [vocab] in place, unless that changes nothing.
+
+    Args:
+        likeliest: id of the row as it is.
+        num_drafts: that come before.
+    """
+    sampling, mask, seen = piece.sampling, piece.mask_after(num_drafts), piece.seen_after(num_drafts)
+    adjusted = bool(sampling.logit_bias) or seen is not None
+    if mask is not None and not adjusted and sampling.temperature == 0 and _allows(mask, likeliest):
+        return likeliest
+    _adjust(logits, sampling, mask, seen)
+    best = int(logits.argmax()) if adjusted or mask is not None else likeliest
+    if not math.isfinite(logits[best]):
         return None
-    return TokenId(_draw(logits, piece.sampling, piece.end) if piece.sampling.temperature > 0 else likeliest)
+    if sampling.temperature == 0:
+        return TokenId(best)
+    position = piece.end - piece.num_drafts + num_drafts
+    return TokenId(_draw(logits, sampling, position))
 
 
-def _adjust(logits: Floats, piece: SequenceSlice) -> None:
+def _allows(mask: TokenMask, token: TokenId) -> bool:
+    word = token >> 5
+    return word < len(mask) and bool(int(mask[word]) >> (token & 31) & 1)
+
+
+def _adjust(logits: Floats, sampling: SamplingParams, mask: TokenMask | None, seen: SeenTokens | None) -> None:
     """Bias, penalties, mask."""
-    sampling, seen = piece.sampling, piece.seen
     for token, bias in sampling.logit_bias:
         logits[token] += np.float32(bias)
     if seen is not None:
@@ -113,8 +170,8 @@ def _adjust(logits: Floats, piece: SequenceSlice) -> None:
         values -= np.float32(sampling.frequency_penalty) * seen.counts.astype(np.float32)
         values -= np.float32(sampling.presence_penalty) * (seen.counts > 0)
         logits[seen.ids] = values
-    if piece.mask is not None:
-        np.copyto(logits, -np.inf, where=_forbidden(piece.mask, len(logits)))
+    if mask is not None:
+        np.copyto(logits, -np.inf, where=_forbidden(mask, len(logits)))
 
 
 def _forbidden(mask: TokenMask, vocab_size: int) -> NDArray[np.bool_]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from tenuto.engine.draft_policy import UNKNOWN, Estimates
+from tenuto.engine.drafts import SuffixIndex
 from tenuto.engine.kv_cache import BlockTable
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.hints import RunHints
@@ -34,10 +36,14 @@ class Session:
     service: Service
     tokens: list[TokenId] = field(default_factory=list)
     request: Request | None = None  # the one it computes for
+    index: SuffixIndex | None = None  # of its tokens, while drafts are made from them
+    estimates: Estimates = UNKNOWN  # how often such drafts are right; kept from turn to turn
     last_used_s: float = 0.0
     expected_end_s: float | None = None  # of a suspension
     total_computed_tokens: int = 0
     total_reused_tokens: int = 0
+    total_drafted_tokens: int = 0
+    total_accepted_tokens: int = 0
     waiting_s: float = 0.0
     running_s: float = 0.0
     suspended_s: float = 0.0

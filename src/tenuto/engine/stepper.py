@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,9 @@ from tenuto.engine.kv_cache import KVCache
 from tenuto.engine.request import Request
 from tenuto.engine.scheduler import Scheduler, Share
 from tenuto.engine.session import Session
+from tenuto.engine.speculation import NO_DRAFTS, Drafts, Speculator
 from tenuto.errors import GrammarError, StepFailed, TenutoError
-from tenuto.ids import RequestId, TokenId
+from tenuto.ids import RequestId
 from tenuto.protocol.engine import FORCED_LOGPROB, SamplingParams, TokenDelta, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
@@ -29,8 +30,11 @@ class _Counts:
     steps: int = 0
     computed: int = 0
     recomputed: int = 0
+    decodes: int = 0
     sampled: int = 0
     forced: int = 0
+    drafted: int = 0
+    accepted: int = 0
     shared: int = 0
     copies: int = 0
     failed_steps: int = 0
@@ -39,11 +43,12 @@ class _Counts:
 class Stepper:
     """Drives the scheduler, turns its plan into a batch, and the batch's output into deltas."""
 
-    def __init__(self, config: EngineConfig, cache: KVCache, scheduler: Scheduler) -> None:
+    def __init__(self, config: EngineConfig, cache: KVCache, scheduler: Scheduler, speculator: Speculator) -> None:
         self.requests: dict[RequestId, Request] = {}
         self._config = config
         self._cache = cache
         self._scheduler = scheduler
+        self._speculator = speculator
         self._in_flight: Batch | None = None
         self._outbox: list[Delta] = []
         self._counts = _Counts()
@@ -84,12 +89,16 @@ class Stepper:
         while self.requests:
             slices: list[SequenceSlice] = []
             copies: list[BlockCopy] = []
-            for share in self._scheduler.plan(now):
+            shares = self._scheduler.plan(now)
+            room = self._draft_room(shares)
+            for share in shares:
                 try:
-                    slices.append(self._slice(share))
+                    piece = self._slice(share, room)
                 except GrammarError as error:
                     self._fail(share.request, error, now)
                     continue
+                slices.append(piece)
+                room.num_tokens -= piece.num_drafts
                 if share.copy is not None:
                     copies.append(share.copy)
             if slices:
@@ -107,7 +116,7 @@ class Stepper:
         if problem is not None:
             raise StepFailed(f"the executor's output of step {batch.step} is unusable: {problem}")
         self._end_step(batch)
-        for index, (piece, token) in enumerate(zip(batch.slices, output.token_ids, strict=True)):
+        for index, piece in enumerate(batch.slices):
             request = self.requests.get(piece.request)
             if request is None or request.attempt != piece.attempt:
                 continue
@@ -117,7 +126,7 @@ class Stepper:
                 self._fail(request, error, now, withdraw=True)
             else:
                 request.state_sum = output.states.get(index, request.state_sum)
-                self._advance(request, piece, token, now, output.logprobs.get(index))
+                self._advance(request, piece, index, output, now)
 
     def fail_step(self, batch: Batch, error: TenutoError, sessions: Iterable[Session], now: float) -> None:
         """The step was not computed: its requests end with `error`, and the KV of their sessions is given up."""
@@ -145,8 +154,11 @@ class Stepper:
             num_steps=counts.steps,
             num_computed_tokens=counts.computed,
             num_recomputed_tokens=counts.recomputed,
+            num_decode_slices=counts.decodes,
             num_sampled_tokens=counts.sampled,
             num_forced_tokens=counts.forced,
+            num_drafted_tokens=counts.drafted,
+            num_accepted_tokens=counts.accepted,
             num_shared_tokens=counts.shared,
             num_preemptions=self._scheduler.num_preemptions,
             num_discards=self._scheduler.num_discards,
@@ -155,22 +167,29 @@ class Stepper:
             num_failed_steps=counts.failed_steps,
         )
 
-    def _slice(self, share: Share) -> SequenceSlice:
+    def _draft_room(self, shares: Sequence[Share]) -> _DraftRoom:
+        """Drafts get what the step's budget has left when everybody has a share."""
+        num_decodes = sum(_samples(share) for share in shares) if self._speculator.is_on else 0
+        return _DraftRoom(num_decodes, self._config.max_batch_tokens - sum(share.num_tokens for share in shares))
+
+    def _slice(self, share: Share, room: _DraftRoom) -> SequenceSlice:
         request = share.request
         session, params = request.session, request.params
         start = session.table.num_computed
         end = start + share.num_tokens
-        samples = params is not None and end == len(session.tokens) and not request.forced_ahead
+        samples = _samples(share)
         mask: TokenMask | None = None
         counter = request.counter if samples else None
         if samples and request.grammar is not None:
             mask = request.grammar.mask()
             if not mask.any():
                 raise GrammarError(f"the grammar allows no token at position {end}, and does not say it is finished")
+        drafts = self._drafts(share, end, room) if samples and self._speculator.is_on else NO_DRAFTS
+        end += len(drafts.token_ids)
         return SequenceSlice(
             request.id,
             request.attempt,
-            tuple(session.tokens[start:end]),
+            (*session.tokens[start:end], *drafts.token_ids),
             start,
             tuple(session.table.blocks[: self._config.blocks_for(end)]),
             samples,
@@ -179,40 +198,84 @@ class Stepper:
             None if counter is None else counter.seen(session.tokens),
             params.logprobs if params is not None and samples else None,
             _states(request, start, end),
+            len(drafts.token_ids),
+            drafts.masks,
         )
+
+    def _drafts(self, share: Share, end: int, room: _DraftRoom) -> Drafts:
+        """Drafts for a slice that samples after its last token at `end - 1`, with slots to write their KV to."""
+        request = share.request
+        table = request.session.table
+        spare = min(room.num_tokens, self._config.max_chunk_tokens - share.num_tokens)
+        drafts = self._speculator.draft(request, room.num_decodes, min(spare, self._cache.spare_tokens(table, end)))
+        if drafts.token_ids:
+            copy = self._cache.prepare_write(table, end + len(drafts.token_ids))
+            assert copy is None, "the last block of a request with a share must be its own"
+        return drafts
 
     def _end_step(self, batch: Batch) -> None:
         assert batch is self._in_flight, "this is not the step in flight"
         self._in_flight = None
         self._cache.end_step()
 
-    def _advance(
-        self, request: Request, piece: SequenceSlice, token: TokenId | None, now: float, logprob: TokenLogprob | None
-    ) -> None:
+    def _advance(self, request: Request, piece: SequenceSlice, index: int, output: Output, now: float) -> None:
+        """Args:
+        index: of the slice.
+        """
+        token = output.token_ids[index]
+        if token is None:
+            self._commit_kv(request, piece, 0, now)
+            self._advance_unsampled(request, now)
+            return
+        drafts = piece.drafts[: output.num_accepted.get(index, 0)]
+        choice = generation.take_choice(request, (*drafts, token), self._speculator.learn)
+        self._commit_kv(request, piece, choice.num_accepted, now)
+        self._counts.decodes += 1
+        self._counts.sampled += len(choice.emissions)
+        logprobs = output.logprobs.get(index)
+        place = 0
+        for emission in choice.emissions:
+            self._emit(request, emission, now, None if logprobs is None else logprobs[place])
+            place += len(emission.ids)
+        if choice.error is not None:
+            self._fail(request, choice.error, now)
+
+    def _advance_unsampled(self, request: Request, now: float) -> None:
+        """A slice that samples nothing was computed."""
+        if request.num_uncomputed:
+            return
+        if request.params is None:
+            self._done(request, now)
+            return
+        try:
+            emission = generation.take_forced(request)
+        except GrammarError as error:
+            self._fail(request, error, now)
+            return
+        self._emit(request, emission, now)
+
+    def _commit_kv(self, request: Request, piece: SequenceSlice, num_accepted: int, now: float) -> None:
+        """The KV of a slice's known tokens and accepted drafts stands; that of the other drafts is forgotten."""
         session, counts = request.session, self._counts
-        num_tokens = len(piece.token_ids)
+        num_tokens = piece.num_known + num_accepted
+        end = piece.start + num_tokens
         self._cache.commit(session.table, num_tokens, session.tokens)
-        again = max(0, min(request.num_reached, piece.end) - piece.start)
+        again = max(0, min(request.num_reached, end) - piece.start)
         request.num_recomputed += again
-        request.num_reached = max(request.num_reached, piece.end)
+        request.num_reached = max(request.num_reached, end)
         request.num_steps += 1
         request.service.tokens += num_tokens
         session.total_computed_tokens += num_tokens
         session.last_used_s = now
         counts.computed += num_tokens
         counts.recomputed += again
-        if token is None and request.num_uncomputed:
-            return
-        if request.params is None:
-            self._done(request, now)
-            return
-        counts.sampled += token is not None
-        try:
-            emission = generation.take_forced(request) if token is None else generation.take_sampled(request, token)
-        except GrammarError as error:
-            self._fail(request, error, now)
-            return
-        self._emit(request, emission, now, logprob)
+        if piece.num_drafts:
+            self._cache.trim(session.table, len(session.tokens))
+            request.num_accepted += num_accepted
+            session.total_drafted_tokens += piece.num_drafts
+            session.total_accepted_tokens += num_accepted
+            counts.drafted += piece.num_drafts
+            counts.accepted += num_accepted
 
     def _emit(self, request: Request, emission: Emission, now: float, logprob: TokenLogprob | None = None) -> None:
         """Args:
@@ -265,6 +328,21 @@ class Stepper:
         self._cache.truncate(session.table, session.table.num_computed)
 
 
+@dataclass(slots=True)
+class _DraftRoom:
+    """What drafts may take of one step."""
+
+    num_decodes: int  # requests that sample in it
+    num_tokens: int  # left of its budget
+
+
+def _samples(share: Share) -> bool:
+    """Whether the token after the share's last one is to be chosen."""
+    request = share.request
+    reaches_end = share.num_tokens == request.num_uncomputed
+    return request.params is not None and reaches_end and not request.forced_ahead
+
+
 def _states(request: Request, start: int, end: int) -> StateSum | None:
     """Which rows of a slice of tokens `start .. end - 1` are pooled."""
     match request.pooling:
@@ -299,6 +377,10 @@ def _mismatch(batch: Batch, output: Output, vocab_size: int) -> str | None:
             return "an id where none was asked for" if token is not None else "an id is missing"
         if token is not None and not 0 <= token < vocab_size:
             return f"token id {token} is out of range"
-        if token is not None and (piece.logprobs is None) == (index in output.logprobs):
+        num_accepted = output.num_accepted.get(index, 0)
+        if not 0 <= num_accepted <= piece.num_drafts:
+            return f"{num_accepted} drafts of {piece.num_drafts} are accepted"
+        num_scored = 0 if token is None or piece.logprobs is None else num_accepted + 1
+        if len(output.logprobs.get(index, ())) != num_scored:
             return "a log-probability is missing, or was not asked for"
     return None

@@ -70,6 +70,7 @@ class GenerateUsage(msgspec.Struct, frozen=True, kw_only=True):
     num_recomputed: int = 0  # computed again because the pool was full (preemption)
     num_generated: int = 0  # new ids, sampled and forced
     num_forced: int = 0  # of the new ids, those the grammar forced (jump-forward)
+    num_accepted: int = 0  # of the new ids, those that were guessed right, and so needed no step of their own
     num_steps: int = 0  # engine steps this call took part in
     queued_s: float = 0.0
     ttft_s: float = 0.0  # call to first new id
@@ -120,6 +121,8 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
     waiting_s: float  # time in each phase
     running_s: float
     suspended_s: float
+    total_drafted_tokens: int = 0  # guessed ahead
+    total_accepted_tokens: int = 0  # of these, right
 
 
 class EngineInfo(msgspec.Struct, frozen=True, kw_only=True):

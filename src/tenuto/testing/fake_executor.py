@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tenuto.engine.batch import Batch, Output, SeenTokens, SequenceSlice
-from tenuto.ids import BlockId, RequestId, TokenId
+from tenuto.ids import BlockId, TokenId
 from tenuto.protocol.engine import GenerateParams, Pooling, SamplingParams, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
 _WORD = (1 << 64) - 1
 _EVEN, _ODD = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
 POISON = np.uint64(0xDEADDEADDEADDEAD)
-_NOBODY = RequestId("nobody")
 
 
 def _mix(x: int) -> int:
@@ -32,16 +32,19 @@ def _mix(x: int) -> int:
 
 
 class _Positions:
-    """Odd multipliers per position, grown on demand."""
+    """Odd multipliers per position and their inverses, grown on demand."""
 
     def __init__(self) -> None:
-        self.odd = np.zeros(0, dtype=np.uint64)
+        self.odd = self.inverse = np.zeros(0, dtype=np.uint64)
 
     def upto(self, length: int) -> NDArray[np.uint64]:
         if length > len(self.odd):
             self.odd = np.arange(1, 2 * length + 64, dtype=np.uint64) * np.uint64(_EVEN) | np.uint64(1)
             self.odd ^= self.odd >> np.uint64(29)
             self.odd |= np.uint64(1)
+            self.inverse = self.odd.copy()  # modulo 2^64, by Newton's method: right in 3 bits, then in 6, 12, 24, ...
+            for _ in range(5):
+                self.inverse *= np.uint64(2) - self.odd * self.inverse
         return self.odd[:length]
 
 
@@ -62,20 +65,46 @@ def _digest(kv: NDArray[np.uint64]) -> int:
     return int((kv * _POSITIONS.upto(len(kv))).sum(dtype=np.uint64))
 
 
-def _choose(digest: int, position: int, piece: SequenceSlice, vocab_size: int) -> TokenId:
-    """A hash of all that a choice depends on: the KV, the random number, and the counts of the ids so far."""
-    sampling, mask = piece.sampling, piece.mask
+def _tokens(kv: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """What the KV of a whole sequence says its tokens are: `_kv` undone."""
+    odd = _POSITIONS.upto(len(kv))
+    return np.diff(kv, prepend=np.uint64(0)) * _POSITIONS.inverse[: len(odd)] - np.uint64(1)
+
+
+def _repeated(tokens: NDArray[np.uint64]) -> int | None:
+    """What followed the last token when it stood here before."""
+    before = np.flatnonzero(tokens[:-1] == tokens[-1])
+    return int(tokens[before[-1] + 1]) if len(before) else None
+
+
+class _Row(NamedTuple):
+    """All that one choice depends on."""
+
+    kv: NDArray[np.uint64]  # of all tokens before it, as read
+    sampling: SamplingParams
+    mask: TokenMask | None
+    seen: SeenTokens | None
+
+
+def _choose(row: _Row, vocab_size: int) -> TokenId:
+    """A hash of the KV, the random number and the counts of the ids so far; of four choices, three repeat, if they may,
+    what the sequence says itself, so that there are drafts to accept and to reject.
+    """
+    digest, sampling, position = _digest(row.kv), row.sampling, len(row.kv)
     if sampling.temperature > 0:
         digest ^= _mix(sampling.seed * _EVEN + position & _WORD)
     for token, bias in sampling.logit_bias:
         digest ^= _mix(token * _ODD + int(bias * 8) & _WORD)
-    if piece.seen is not None:
-        for token, count in zip(piece.seen.ids.tolist(), piece.seen.counts.tolist(), strict=True):
+    if row.seen is not None:
+        for token, count in zip(row.seen.ids.tolist(), row.seen.counts.tolist(), strict=True):
             digest ^= _mix((token + 1) * _EVEN + (count + 1) * _ODD & _WORD)  # in whatever order they come
     number = _mix(digest)
-    if mask is None:
-        return TokenId(number % vocab_size)
-    allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocab_size])
+    allowed = np.arange(vocab_size)
+    if row.mask is not None:
+        allowed = np.flatnonzero(np.unpackbits(row.mask.view(np.uint8), bitorder="little")[:vocab_size])
+    repeated = _repeated(_tokens(row.kv)) if number >> 62 else None
+    if repeated is not None and repeated in allowed:
+        return TokenId(repeated)
     return TokenId(int(allowed[number % len(allowed)]))
 
 
@@ -98,10 +127,8 @@ def expected_next(
     Args:
         num_prompt: of the tokens, those that were known when the call began.
     """
-    piece = SequenceSlice(
-        _NOBODY, 0, (), 0, (), True, params.sampling, mask, _seen(tokens, params.sampling, num_prompt)
-    )
-    return _choose(_digest(_kv(tokens, 0, 0)), len(tokens), piece, vocab_size)
+    seen = _seen(tokens, params.sampling, num_prompt)
+    return _choose(_Row(_kv(tokens, 0, 0), params.sampling, mask, seen), vocab_size)
 
 
 def expected_logprob(
@@ -177,7 +204,8 @@ class FakeExecutor:
             rows[target] = row
         written: set[BlockId] = set()
         ids: list[TokenId | None] = []
-        logprobs: dict[int, TokenLogprob] = {}
+        num_accepted: dict[int, int] = {}
+        logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
         states: dict[int, NDArray[np.float64]] = {}
         for index, piece in enumerate(batch.slices):
             read = self._compute(piece, written)
@@ -187,12 +215,28 @@ class FakeExecutor:
             if not piece.samples:
                 ids.append(None)
                 continue
-            digest = _digest(read)
-            token = _choose(digest, piece.end, piece, self.vocab_size)
-            ids.append(token)
+            chosen, scores = self._verify(piece, read)
+            ids.append(chosen[-1])
+            if len(chosen) > 1:
+                num_accepted[index] = len(chosen) - 1
+            if scores:
+                logprobs[index] = scores
+        return Output(tuple(ids), num_accepted=num_accepted, logprobs=logprobs, states=states)
+
+    def _verify(self, piece: SequenceSlice, read: NDArray[np.uint64]) -> tuple[list[TokenId], tuple[TokenLogprob, ...]]:
+        """Choose after the known tokens and after each right draft; the ids and their scores."""
+        chosen: list[TokenId] = []
+        scores: list[TokenLogprob] = []
+        for place, draft in enumerate((*piece.drafts, None)):
+            kv = read[: piece.start + piece.num_known + place]
+            row = _Row(kv, piece.sampling, piece.mask_after(place), piece.seen_after(place))
+            token = _choose(row, self.vocab_size)
+            chosen.append(token)
             if piece.logprobs is not None:
-                logprobs[index] = _score(digest, token, piece.logprobs, self.vocab_size)
-        return Output(tuple(ids), logprobs=logprobs, states=states)
+                scores.append(_score(_digest(kv), token, piece.logprobs, self.vocab_size))
+            if token != draft:
+                break
+        return chosen, tuple(scores)
 
     def _compute(self, piece: SequenceSlice, written: set[BlockId]) -> NDArray[np.uint64]:
         """Write the KV of a slice; the KV of the whole sequence, as read through its block table."""

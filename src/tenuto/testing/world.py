@@ -39,6 +39,17 @@ from tenuto.testing.world_watch import WatchedEngine
 ERA_STEPS = 800
 """Steps until the calm; then everybody finishes, and the next era draws another engine and other actors."""
 TICK_S = 0.25
+_COUNTED = (
+    "preemptions",
+    "discards",
+    "evictions",
+    "copies",
+    "failed_steps",
+    "shared_tokens",
+    "forced_tokens",
+    "drafted_tokens",
+    "accepted_tokens",
+)
 MAX_STALL_S = 600.0  # nobody sleeps that long
 
 
@@ -184,7 +195,7 @@ def _account(stage: Stage, summary: WorldSummary) -> None:
     summary.num_steps += stage.engine.num_steps
     summary.num_computed_tokens += counters.num_computed_tokens
     summary.virtual_s += stage.clock.now()
-    for name in ("preemptions", "discards", "evictions", "copies", "failed_steps", "shared_tokens", "forced_tokens"):
+    for name in _COUNTED:
         summary.counts[f"engine: {name}"] += getattr(counters, f"num_{name}")
 
 

@@ -51,6 +51,9 @@ def draw_config(rng: random.Random) -> WorldConfig:
         patience_s=rng.choice((0.05, 1.0, 10.0)),
         prefix_cache=rng.random() < 0.75,
         kv_bytes_per_token=8,
+        speculation=rng.choice(("off", "suffix", "suffix", "suffix")),
+        max_draft_tokens=rng.choice((1, 3, 8)),
+        step_rows=rng.choice((4.0, 16.0, 1000.0)),
     )
     return WorldConfig(
         engine=engine,

@@ -29,6 +29,7 @@ class Entry:
     num_steps: int = 0
     num_new: int = 0
     num_forced: int = 0
+    num_accepted: int = 0
     end: int = 0  # tokens in KV after its last step
     attempt: int = 0
 
@@ -47,6 +48,7 @@ class WatchedEngine(Engine):
         self._num_computed = 0  # tokens of all committed slices
         self._written: set[int] = set()  # blocks the step in flight may write
         self._committing = False
+        self._num_accepted: dict[int, int] = {}  # of the step that is committed
 
     def is_busy(self, session: SessionId) -> bool:
         return any(entry.session == session for entry in self.entries.values())
@@ -124,11 +126,11 @@ class WatchedEngine(Engine):
         return batch
 
     def commit(self, batch: Batch, output: Output, now: float) -> list[Delta]:
-        with self._observed(now, "commit", batch.step, output.token_ids):
+        with self._observed(now, "commit", batch.step, output.token_ids, sorted(output.num_accepted.items())):
             self._written.clear()
             self.num_steps += 1
-            self._note(batch, 1)
-            self._committing = True
+            self._note(batch, output.num_accepted, 1)
+            self._committing, self._num_accepted = True, output.num_accepted
             deltas = super().commit(batch, output, now)
             self._committing = False
         return deltas
@@ -137,7 +139,7 @@ class WatchedEngine(Engine):
         with self._observed(now, "fail", batch.step):
             self._written.clear()
             if self._committing:
-                self._note(batch, -1)
+                self._note(batch, self._num_accepted, -1)
             else:
                 self.num_steps += 1
             return super().fail(batch, error, now)
@@ -219,7 +221,8 @@ class WatchedEngine(Engine):
         for piece in batch.slices:
             self._written.update(piece.block_table[piece.start // size :])
             num_tokens += len(piece.token_ids)
-            parts.append((piece.request, piece.attempt, piece.start, len(piece.token_ids), piece.block_table))
+            sizes = (piece.start, piece.num_known, piece.num_drafts)
+            parts.append((piece.request, piece.attempt, *sizes, piece.block_table))
         self._history.add(now, "batch", batch.step, parts, [(c.source, c.target) for c in batch.copies])
         expect = self._history.expect
         expect(num_tokens <= self.config.max_batch_tokens, "the batch is over the token budget")
@@ -228,18 +231,20 @@ class WatchedEngine(Engine):
         expect(longest <= self.config.max_chunk_tokens, "a chunk is too long")
         expect(self._written.isdisjoint(self.free_blocks()), "the batch writes a free block")
 
-    def _note(self, batch: Batch, sign: int) -> None:
+    def _note(self, batch: Batch, num_accepted: dict[int, int], sign: int) -> None:
         """Credit the slices of requests that still run; `sign` -1 takes it back."""
-        for piece in batch.slices:
+        for index, piece in enumerate(batch.slices):
             entry, request = self.entries.get(piece.request), self._stepper.requests.get(piece.request)
             if entry is None or request is None or request.attempt != piece.attempt:
                 continue
             entry.attempt = piece.attempt
             self._history.expect(piece.attempt <= MAX_ATTEMPTS, f"{piece.request} was preempted {piece.attempt} times")
-            entry.num_computed += sign * len(piece.token_ids)
+            num_tokens = piece.num_known + num_accepted.get(index, 0)
+            entry.num_computed += sign * num_tokens
+            entry.num_accepted += sign * num_accepted.get(index, 0)
             entry.num_steps += sign
-            entry.end = piece.end
-            self._num_computed += sign * len(piece.token_ids)
+            entry.end = piece.start + num_tokens
+            self._num_computed += sign * num_tokens
 
     def _follow(self, delta: Delta) -> None:
         entry = self.entries.get(delta.request)
@@ -270,6 +275,7 @@ class WatchedEngine(Engine):
         expect(not sampled_first or reused < usage.num_prompt, f"no token left to compute (B21); {where}")
         expect(usage.num_generated == entry.num_new, f"num_generated; {where}")
         expect(usage.num_forced == entry.num_forced, f"num_forced; {where}")
+        expect(usage.num_accepted == entry.num_accepted, f"num_accepted; {where}")
         expect(usage.num_steps == entry.num_steps, f"num_steps; {where}")
         expect(0 <= max(usage.queued_s, usage.ttft_s) <= usage.total_s, f"times; {where}")
         if entry.num_steps:

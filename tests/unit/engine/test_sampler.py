@@ -87,7 +87,7 @@ def test_greedy_alone_looks_at_the_batch_once() -> None:
     rows = logits(8)
     chosen = sample(rows.numpy().view(Watched), [piece(SamplingParams(seed=s)) for s in range(8)])
     assert passes == ["argmax"]
-    assert chosen.ids == rows.argmax(1).tolist() and chosen.logprobs == [None] * 8
+    assert chosen.ids == rows.argmax(1).tolist() and chosen.logprobs == [()] * 8
 
 
 def test_of_equals_the_lowest_id_wins() -> None:
@@ -177,7 +177,7 @@ def test_log_probabilities_are_of_the_raw_logits() -> None:
     params = SamplingParams(temperature=2.0, logit_bias=((TokenId(8), 100.0),), repetition_penalty=2.0)
     chosen = choose(row, [piece(params, seen=seen(t1=1), mask=mask_of(8), logprobs=3)])
     scores = torch.log_softmax(row[0].double(), -1)
-    (one,) = chosen.logprobs
+    ((one,),) = chosen.logprobs
     assert chosen.ids == [8] and one is not None and not one.forced
     assert one.logprob == pytest.approx(float(scores[8]), abs=1e-5)
     best = scores.argsort(descending=True)[:3]
@@ -187,8 +187,8 @@ def test_log_probabilities_are_of_the_raw_logits() -> None:
 
 def test_only_those_who_ask_get_log_probabilities() -> None:
     chosen = choose(logits(3), [piece(SamplingParams(), logprobs=n) for n in (None, 0, 20)])
-    assert [None if one is None else len(one.top) for one in chosen.logprobs] == [None, 0, 20]
-    everything = choose(logits(), [piece(SamplingParams(), logprobs=VOCAB)]).logprobs[0]
+    assert [[len(one.top) for one in scores] for scores in chosen.logprobs] == [[], [0], [20]]
+    everything = choose(logits(), [piece(SamplingParams(), logprobs=VOCAB)]).logprobs[0][0]
     assert everything is not None and sum(np.exp([s for _, s in everything.top])) == pytest.approx(1, abs=1e-5)
 
 
@@ -198,7 +198,7 @@ def test_rows_without_finite_numbers_choose_nothing_and_harm_nobody(bad: float) 
     rows[1, 4] = bad
     for params in (SamplingParams(), SamplingParams(temperature=1.0, top_p=0.5)):
         chosen = choose(rows, [piece(params, logprobs=1) for _ in range(3)])
-        assert chosen.ids[1] is None and chosen.logprobs[1] is None
+        assert chosen.ids[1] is None and chosen.logprobs[1] == ()
         assert chosen.ids[0] is not None and chosen.ids[2] is not None
 
 
