@@ -23,6 +23,10 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Threads for arithmetic.", show_default="one a core"),
 ]
+Speculation = Annotated[
+    str | None,
+    typer.Option(help="suffix (guess repeated text ahead) or off; same output.", show_default="suffix"),
+]
 Tools = Annotated[
     Path | None,
     typer.Option(help="A Python file with @tool functions, instead of the built-in tools. The file is run."),

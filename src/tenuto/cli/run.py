@@ -25,6 +25,7 @@ def run(
     as_json: options.Json = False,
     precision: options.Precision = None,
     threads: options.Threads = None,
+    speculation: options.Speculation = None,
     max_turns: Annotated[int | None, typer.Option(min=1, show_default="8", help="Most turns.")] = None,
     hold: Annotated[bool, typer.Option(help="Keep the KV between turns.")] = True,
 ) -> None:
@@ -32,7 +33,7 @@ def run(
     text = sys.stdin.read() if question == "-" else question
     if not text.strip():
         raise typer.BadParameter("the question is empty", param_hint="QUESTION")
-    config = options.config_from(model, precision, threads, max_turns=max_turns)
+    config = options.config_from(model, precision, threads, max_turns=max_turns, speculation=speculation)
     box = toolbox(config, tools)
     fetch_model(config)
     with json_lines() if as_json else nullcontext(ShowText(Console())) as show:

@@ -26,13 +26,16 @@ def serve(
     model: options.Model = None,
     precision: options.Precision = None,
     threads: options.Threads = None,
+    speculation: options.Speculation = None,
     kv_tokens: Annotated[
         int | None,
         typer.Option(min=64, show_default="16384", help="Size of the KV pool, in tokens."),
     ] = None,
 ) -> None:
     """Serve the model with OpenAI's API. SIGTERM or Ctrl-C lets running requests finish, a second one does not."""
-    config = options.config_from(model, precision, threads, host=host, port=port, kv_tokens=kv_tokens)
+    config = options.config_from(
+        model, precision, threads, speculation=speculation, host=host, port=port, kv_tokens=kv_tokens
+    )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
