@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from collections.abc import Sequence
@@ -128,7 +129,7 @@ def _shared_reading(a: Side, b: Side, plan: Plan) -> tuple[Tokenizer, Reading]:
 def _load(side: Side, watch: Watch) -> tuple[LoadedModel, SideReport]:
     setting, config = side.setting, side.config
     watch.begin(f"loading {setting.text}", 1)
-    gc.collect()  # what the other side left behind may lie in a cycle of references
+    _give_back_memory()
     before = _resident_bytes()
     loaded = load(config, RealClock(), _device(setting, config))
     after = _resident_bytes()
@@ -150,6 +151,15 @@ def _device(setting: Setting, config: Config) -> Device | None:
     if setting.device == "best":
         return None
     return ReferenceDevice(config.precision, kv_type=config.kv_type)
+
+
+def _give_back_memory() -> None:
+    """What the other side left behind goes back to the system, so that this side's growth can be seen."""
+    gc.collect()
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError, TypeError):
+        return  # only glibc keeps freed memory so
 
 
 def _resident_bytes() -> int | None:

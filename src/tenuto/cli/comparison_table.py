@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tenuto.compare.report import CallReport, Comparison, CopyReport, LayerReport, SpeedReport, TextReport
 
-_BAR = 24  # characters of the longest bar
+_BAR = 16  # characters of the longest bar
 _SHOWN = 3  # of what differs; the rest is in the JSON
 
 
@@ -31,52 +34,55 @@ def _table(*columns: str) -> Table:
     table = Table()
     table.add_column(columns[0])
     for name in columns[1:]:
-        table.add_column(name, justify="right")
+        table.add_column(escape(name), justify="right", overflow="fold")
     return table
 
 
 def _sides(found: Comparison) -> Table:
-    table = _table("", "model", "device", "weights", "KV", "weights", "KV a token", "process grew by")
-    for name, side in (("A", found.a), ("B", found.b)):
-        grown = "?" if side.loaded_bytes is None else _size(side.loaded_bytes)
-        sizes = (_size(side.weight_bytes), f"{side.kv_bytes_per_token} B", grown)
-        table.add_row(name, escape(side.model), side.device, side.precision, side.kv_type, *sizes)
-    weights = found.b.weight_bytes / found.a.weight_bytes
-    kv = found.b.kv_bytes_per_token / found.a.kv_bytes_per_token
-    table.add_row("B / A", "", "", "", "", f"{weights:.1%}", f"{kv:.1%}", "")
+    a, b = found.a, found.b
+    table = _table("", "A", "B", "B / A")
+    for name in ("model", "device", "precision", "kv_type"):
+        table.add_row(name.replace("kv_type", "KV"), *(escape(str(getattr(side, name))) for side in (a, b)), "")
+    table.add_row("weights", _size(a.weight_bytes), _size(b.weight_bytes), f"{b.weight_bytes / a.weight_bytes:.1%}")
+    kv = (a.kv_bytes_per_token, b.kv_bytes_per_token)
+    table.add_row("KV a token", *(f"{num_bytes} B" for num_bytes in kv), f"{kv[1] / kv[0]:.1%}")
+    grown = [None if side.loaded_bytes is None else _size(side.loaded_bytes) for side in (a, b)]
+    table.add_row("process grew by", *(each or "not known" for each in grown), "")
     return table
 
 
 def _texts(texts: tuple[TextReport, ...]) -> Table:
-    table = _table("text", "tokens", "perplexity A", "B", "change", "mean KL", "p99 KL", "same top", "A sure, B other")
-    for t in texts:
-        table.add_row(
-            escape(t.text),
-            str(t.num_tokens),
-            f"{t.perplexity_a:.3f}",
-            f"{t.perplexity_b:.3f}",
-            f"{t.perplexity_change:+.2%}",
-            f"{t.mean_kl:.5f}",
-            f"{t.p99_kl:.4f}",
-            f"{t.same_top:.2%}",
-            f"{t.num_sure_flips} of {t.num_sure}",
-        )
+    table = _table("", *(text.text for text in texts))
+    rows: dict[str, Callable[[TextReport], str]] = {
+        "tokens": lambda t: str(t.num_tokens),
+        "perplexity A": lambda t: f"{t.perplexity_a:.3f}",
+        "perplexity B": lambda t: f"{t.perplexity_b:.3f}",
+        "B / A": lambda t: f"{t.perplexity_change:+.2%}",
+        "KL divergence, mean": lambda t: f"{t.mean_kl:.5f}",
+        "KL divergence, 99 % below": lambda t: f"{t.p99_kl:.4f}",
+        "same likeliest token": lambda t: f"{t.same_top:.2%}",
+        "another where A is sure": lambda t: f"{t.num_sure_flips} of {t.num_sure}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, *(value(text) for text in texts))
     return table
 
 
 def _positions(texts: tuple[TextReport, ...]) -> Table:
-    table = Table(title="KL by position", title_justify="left")
-    for name in ("positions", *(name for t in texts for name in (f"{t.text}: mean KL", ""))):
-        table.add_column(escape(name), justify="left" if name in ("", "positions") else "right", no_wrap=True)
+    table = Table(title="Mean KL divergence by position", title_justify="left")
+    table.add_column("positions", no_wrap=True)
+    for text in texts:
+        table.add_column(escape(text.text), overflow="fold")
     top = max((b.mean_kl for t in texts for b in t.buckets), default=0.0)
     longest = max(texts, key=lambda t: len(t.buckets))
     for index, place in enumerate(longest.buckets):
-        row = [f"{place.start}-{place.end}"]
-        for text in texts:
-            kl = text.buckets[index].mean_kl if index < len(text.buckets) else None
-            row += ["", ""] if kl is None else [f"{kl:.5f}", "█" * round(_BAR * kl / top) if top > 0 else ""]
-        table.add_row(*row)
+        values = [t.buckets[index].mean_kl if index < len(t.buckets) else None for t in texts]
+        table.add_row(f"{place.start}-{place.end}", *("" if v is None else f"{v:.5f} {_bar(v, top)}" for v in values))
     return table
+
+
+def _bar(value: float, top: float) -> str:
+    return "█" * round(_BAR * value / top) if top > 0 and math.isfinite(value / top) else ""
 
 
 def _layers(layers: LayerReport | None) -> list[str]:
