@@ -23,7 +23,7 @@ async def curve(bench: LocalBench, workload: TokenWorkload, counts: Sequence[int
 
 
 async def compare(
-    bench: LocalBench, workload: TokenWorkload, *, rounds: int, baseline_agents: int, has_speculation: bool
+    bench: LocalBench, workload: TokenWorkload, *, rounds: int, baseline_agents: int
 ) -> tuple[list[Summary], list[Ratio]]:
     """Held and all at once, against one at a time with re-prefill; with nothing guessed in either, then with all on.
 
@@ -39,15 +39,13 @@ async def compare(
         base.append(summarise(await bench.run(few, "reprefill", speculation=False)))
         serial.append(summarise(await bench.run(few, "serial", speculation=False)))
         held.append(summarise(await bench.run(workload, "held", speculation=False)))
-        if has_speculation:
-            full.append(_named(summarise(await bench.run(workload, "held", speculation=True)), "held, speculation"))
+        full.append(_named(summarise(await bench.run(workload, "held", speculation=True)), "held, speculation"))
     ratios = [
         ratio("agents/s: held at once over one at a time with re-prefill", _rates(held), _rates(base)),
+        ratio("agents/s: the same with speculation on", _rates(full), _rates(base)),
         ratio("agents/s: held over re-prefill, both one at a time", _rates(serial), _rates(base)),
         ratio("TTFT of the last turn: held over re-prefill, one at a time", _last_ttft(serial), _last_ttft(base)),
     ]
-    if full:
-        ratios.insert(1, ratio("agents/s: the same with speculation on", _rates(full), _rates(base)))
     return [*base, *serial, *held, *full], ratios
 
 

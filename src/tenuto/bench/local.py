@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from tenuto.bench.driver import Progress, RunClock, drive
 from tenuto.bench.records import KVHeld, RunRecord, Speculation, TurnRecord
 from tenuto.bench.token_agents import Mode, Sampled, TokenAgents
@@ -106,7 +104,10 @@ class LocalBench:
                 agents=needs.agents,
                 turns=turns,
                 wall_s=max(turn.end_s for turn in turns),
-                speculation=_speculation(before, after),
+                speculation=Speculation(
+                    num_drafted=after.num_drafted_tokens - before.num_drafted_tokens,
+                    num_accepted=after.num_accepted_tokens - before.num_accepted_tokens,
+                ),
                 kv=await self._kv_held(started.engine, sessions),
                 num_steps=after.num_steps - before.num_steps,
             )
@@ -119,7 +120,7 @@ class LocalBench:
             "max_waiting": max(config.max_waiting, needs.agents),
             "prefix_cache": needs.prefix_cache and config.prefix_cache,
         }
-        if speculation is not None and has_speculation():
+        if speculation is not None:
             changes["speculation"] = "suffix" if speculation else "off"
         return changes
 
@@ -147,10 +148,6 @@ class LocalBench:
         )
 
 
-def has_speculation() -> bool:
-    return "speculation" in Config.model_fields
-
-
 async def _settings(started: RunningModel, config: Config) -> dict[str, str]:
     info = await started.engine.info()
     return {
@@ -160,7 +157,7 @@ async def _settings(started: RunningModel, config: Config) -> dict[str, str]:
         "kv_type": config.kv_type,
         "threads": "one a core" if config.num_threads is None else str(config.num_threads),
         "prefix_cache": "on" if config.prefix_cache else "off",
-        "speculation": str(getattr(config, "speculation", "off")),
+        "speculation": config.speculation,
         "max_batch_tokens": str(config.max_batch_tokens),
         "max_chunk_tokens": str(config.max_chunk_tokens),
     }
@@ -175,12 +172,3 @@ async def _warm_up(engine: EngineClient) -> None:
     async for _ in engine.generate(session, ids, GenerateParams(max_tokens=2)):
         pass
     await engine.close(session)
-
-
-def _speculation(before: msgspec.Struct, after: msgspec.Struct) -> Speculation | None:
-    names = ("num_drafted", "num_accepted")
-    start, end = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
-    if any(name not in end for name in names):
-        return None
-    drafted, accepted = (end[name] - start[name] for name in names)
-    return Speculation(num_drafted=drafted, num_accepted=accepted)

@@ -60,3 +60,4 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     speculation: Speculation | None = None
     kv: KVHeld | None = None
     num_steps: int | None = None  # engine steps of the whole run
+    reasons: dict[str, str] = {}  # why some settings are what they are

@@ -57,6 +57,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     kv: KVHeld | None
     num_steps: int | None
     by_turn: tuple[ContextPoint, ...]
+    reasons: dict[str, str]
 
 
 def spread(values: Iterable[float]) -> Spread | None:
@@ -103,6 +104,7 @@ def summarise(run: RunRecord) -> Summary:
         kv=run.kv,
         num_steps=run.num_steps,
         by_turn=_by_turn(turns),
+        reasons=run.reasons,
     )
 
 

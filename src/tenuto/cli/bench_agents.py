@@ -50,7 +50,7 @@ def bench_agents(
     model: options.Model = None,
     precision: options.Precision = None,
     kv_type: Annotated[str | None, typer.Option(help="float or int8.", show_default="float")] = None,
-    speculation: Annotated[str | None, typer.Option(help="off or suffix.", show_default="as configured")] = None,
+    speculation: options.Speculation = None,
     threads: options.Threads = None,
 ) -> None:
     """Run agents with tool waits on this engine or a server: agents/s, TTFT, TPOT, tokens, KV."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from tenuto.bench.chat_agents import run_on_server
 from tenuto.bench.driver import Progress as TurnProgress
 from tenuto.bench.experiments import TOOL_LOOP, compare, curve, never_repeating, speculation_pairs
-from tenuto.bench.local import LocalBench, has_speculation
+from tenuto.bench.local import LocalBench
 from tenuto.bench.machine import describe_machine
 from tenuto.bench.plot import write_svg
 from tenuto.bench.report import Ratio, Report
@@ -26,7 +26,6 @@ from tenuto.cli.bench_shown import plot_of, show_report, shown_turns
 from tenuto.cli.fetching import fetch_model
 from tenuto.clock import RealClock
 from tenuto.config import Config
-from tenuto.errors import ConfigError
 from tenuto.wiring import LoadedModel, load
 
 
@@ -55,14 +54,12 @@ class Plan:
         """Turns of all runs together, for the progress."""
         turns, few = self.shape.turns, min(self.baseline_agents, self.shape.agents)
         if self.rounds:
-            return self.rounds * turns * (2 * few + self.shape.agents * (1 + has_speculation()))
+            return self.rounds * turns * 2 * (few + self.shape.agents)
         return turns * sum(self.counts) * (2 * self.pairs or 1)
 
 
 async def run_plan(plan: Plan, as_json: bool, plot: Path | None) -> None:
     """Raises what loading and running do."""
-    if plan.pairs and not has_speculation():
-        raise ConfigError("this engine has no speculation to compare with")
     console = Console(stderr=True)
     loaded = None
     if plan.url is None:
@@ -108,9 +105,7 @@ async def _here(plan: Plan, loaded: LoadedModel, progress: TurnProgress) -> tupl
     workload = _encoded(plan, loaded)
     if plan.rounds:
         few = plan.baseline_agents
-        return await compare(
-            bench, workload, rounds=plan.rounds, baseline_agents=few, has_speculation=has_speculation()
-        )
+        return await compare(bench, workload, rounds=plan.rounds, baseline_agents=few)
     if plan.pairs:
         return await speculation_pairs(
             lambda on: bench.run(workload, plan.mode, speculation=on, sampled=sampled), plan.pairs
