@@ -14,7 +14,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/.base: pyproject.toml constraints.txt setup.py $(wildcard native/*)
 	@test -n "$(PYTHON)" || { echo "Tenuto needs Python 3.11 or newer; set PYTHON=/path/to/python3.x"; exit 1; }
@@ -44,12 +44,16 @@ test: $(VENV)/.dev  ## every test (up to ten minutes on two cores)
 soak: $(VENV)/.dev  ## the full seed counts of the simulation and property tests (long)
 	OMP_NUM_THREADS=1 TENUTO_SOAK=1 $(PYTEST) $(PARALLEL) -m soak --timeout 7200
 
+PEERS ?= openvino,llama.cpp
+bench-peers: $(VENV)/.base  ## the same agents on other engines, installed beside (PEERS=vllm for another)
+	@$(BIN)/tenuto bench peers --folder .venv-peers --peers $(PEERS) --pip-flags "$(PIP_FLAGS)" $(BENCH_FLAGS)
+
 lint: $(VENV)/.dev  ## style, types and the import rules
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 
 clean:  ## remove what set-up and tests created
-	rm -rf $(VENV) build dist src/*.egg-info src/tenuto/_native* .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-peers build dist src/*.egg-info src/tenuto/_native* .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help demo test soak lint clean
+.PHONY: help demo test soak bench-peers lint clean
