@@ -5,8 +5,10 @@ from __future__ import annotations
 import typer
 
 from tenuto.cli.bench_agents import bench_agents
+from tenuto.cli.bench_kernels import bench_kernels
 from tenuto.cli.bench_peers import bench_peers
 
 bench = typer.Typer(no_args_is_help=True, help="Measure agents, and what they are made of, on this machine.")
 bench.command("agents")(bench_agents)
+bench.command("kernels")(bench_kernels)
 bench.command("peers")(bench_peers)

@@ -27,7 +27,7 @@ def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType
         return ReferenceDevice(precision)
     library = native_library()
     if library is not None:
-        return CpuDevice(library, num_threads or _num_cores(), kv_type)
+        return CpuDevice(library, num_threads or num_cores(), kv_type)
     structlog.get_logger("tenuto.device").warning(
         "there are no native kernels to use: INT8 is computed by the reference device, slowly",
         fix="install a C++ compiler and install Tenuto again",
@@ -35,7 +35,7 @@ def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType
     return ReferenceDevice(precision, kv_type=kv_type)
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
     """Cores that this process may use, where the system tells; all of them otherwise."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
