@@ -12,14 +12,17 @@ from msgspec.structs import replace as replace_struct
 
 from tenuto.agents import agent as agent_module
 from tenuto.agents import effects
-from tenuto.engine import Engine, LocalEngineClient, generation
+from tenuto.engine import Engine, LocalEngineClient, SequenceSlice, generation
 from tenuto.engine.block_pool import BlockPool
 from tenuto.engine.kv_cache import KVCache
 from tenuto.engine.penalties import TokenCounter
 from tenuto.engine.radix_tree import RadixTree
 from tenuto.engine.scheduler import Scheduler
+from tenuto.engine.speculation import Speculator
 from tenuto.engine.stepper import Stepper
-from tenuto.testing import Violation, World, WorldConfig, world
+from tenuto.testing import Violation, World, WorldConfig, fake_executor, world
+from tenuto.testing.fake_executor import FakeExecutor
+from tenuto.testing.toy_grammar import ToyGrammar
 from tenuto.testing.world_config import draw_config
 
 MAX_SEEDS, MAX_STEPS = 12, 1600
@@ -192,6 +195,124 @@ def test_a_preempted_request_forgets_that_its_kv_is_gone(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Scheduler, "preempt", keep_computed)
     violation()
+
+
+# Drafts
+
+
+def commit_more(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, Any, int], int]) -> None:
+    """`change(request, piece, num_accepted)` says how many drafts are taken for right when KV is committed."""
+    commit_kv = Stepper._commit_kv
+
+    def commit(self: Stepper, request: Any, piece: Any, num_accepted: int, now: float) -> None:
+        commit_kv(self, request, piece, change(request, piece, num_accepted), now)
+
+    monkeypatch.setattr(Stepper, "_commit_kv", commit)
+
+
+def test_wrong_drafts_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_more(monkeypatch, lambda request, piece, num_accepted: piece.num_drafts)
+    violation()
+
+
+def test_a_wrong_draft_stays_in_kv(monkeypatch: pytest.MonkeyPatch, invariants: bool) -> None:
+    """In the place of the token that was chosen instead."""
+    commit_kv = Stepper._commit_kv
+
+    def commit(self: Stepper, request: Any, piece: Any, num_accepted: int, now: float) -> None:
+        commit_kv(self, request, piece, num_accepted, now)
+        table = request.session.table
+        if num_accepted < piece.num_drafts and table.num_computed % self._config.block_size:
+            table.num_computed += 1
+
+    monkeypatch.setattr(Stepper, "_commit_kv", commit)
+    violation()
+
+
+def test_one_draft_too_many_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = FakeExecutor.execute
+
+    def credulous(self: FakeExecutor, batch: Any) -> Any:
+        output = execute(self, batch)
+        accepted = {
+            index: output.num_accepted.get(index, 0) + 1
+            for index, piece in enumerate(batch.slices)
+            if output.num_accepted.get(index, 0) < piece.num_drafts and piece.logprobs is None
+        }
+        return replace_struct(output, num_accepted=output.num_accepted | accepted)
+
+    monkeypatch.setattr(FakeExecutor, "execute", credulous)
+    found = str(violation())
+    assert WRONG_OUTPUT in found or "GrammarError" in found
+
+
+def test_right_drafts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = generation.take_choice
+    monkeypatch.setattr(generation, "take_choice", lambda request, chosen, learn: take(request, chosen[-1:], learn))
+    assert WRONG_OUTPUT in str(violation())
+
+
+def test_blocks_of_wrong_drafts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KVCache, "trim", lambda self, table, num_tokens: None)
+    assert "wrong drafts" in str(violation())
+
+
+def test_drafts_are_over_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Speculator.draft
+    monkeypatch.setattr(Speculator, "draft", lambda self, request, n, max_drafts: draft(self, request, n, 64))
+    violation()
+
+
+def test_drafts_evict_what_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spare(self: KVCache, table: Any, num_tokens: int) -> int:
+        return (len(table.blocks) + self.num_available + 1) * self.block_size - num_tokens
+
+    monkeypatch.setattr(KVCache, "spare_tokens", spare)
+    violation()
+
+
+def test_a_grammar_is_not_rolled_back_after_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyGrammar, "fork", lambda self: self)
+    violation()
+
+
+def test_drafts_have_the_mask_of_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SequenceSlice, "mask_after", lambda self, num_drafts: self.mask)
+    violation()
+
+
+def test_penalties_overlook_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SequenceSlice, "seen_after", lambda self, num_drafts: self.seen)
+    assert WRONG_OUTPUT in str(violation())
+
+
+def test_drafts_are_drawn_at_the_position_of_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a random state that is not keyed by position would."""
+    choose = fake_executor._choose
+
+    def choose_late(row: Any, vocab_size: int) -> Any:
+        late = row.sampling.temperature > 0 and getattr(row, "kv", None) is not None and len(row.kv) % 3 == 0
+        sampling = replace_struct(row.sampling, seed=row.sampling.seed + 1) if late else row.sampling
+        return choose(row._replace(sampling=sampling), vocab_size)
+
+    monkeypatch.setattr(FakeExecutor, "_verify", _verify_with(choose_late))
+    assert WRONG_OUTPUT in str(violation())
+
+
+def _verify_with(choose: Callable[[Any, int], Any]) -> Callable[[FakeExecutor, Any, Any], Any]:
+    verify = FakeExecutor._verify
+
+    def changed(self: FakeExecutor, piece: Any, read: Any) -> Any:
+        if not piece.num_drafts:
+            return verify(self, piece, read)
+        before = fake_executor._choose
+        fake_executor._choose = choose
+        try:
+            return verify(self, piece, read)
+        finally:
+            fake_executor._choose = before
+
+    return changed
 
 
 def lose_some(monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[Any], bool]) -> None:

@@ -280,6 +280,9 @@ class Engine:
                 assert len(session.table.blocks) == self._cache.blocks_for(session.table.num_computed)
             else:
                 assert session.request in requests
+                known = self._cache.blocks_for(len(session.tokens))
+                drafting = self._stepper.is_in_flight
+                assert drafting or len(session.table.blocks) <= known, "blocks of wrong drafts are kept"
 
     # Inside
 

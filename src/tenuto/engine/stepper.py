@@ -53,6 +53,11 @@ class Stepper:
         self._outbox: list[Delta] = []
         self._counts = _Counts()
 
+    @property
+    def is_in_flight(self) -> bool:
+        """A step was scheduled and is not committed yet."""
+        return self._in_flight is not None
+
     def begin(self, request: Request, now: float) -> None:
         """A request passed the door: it waits. What needs no step is done at once."""
         session = request.session

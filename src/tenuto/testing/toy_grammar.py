@@ -80,15 +80,17 @@ class ToyGrammarCompiler:
         if seed == "bad":
             raise GrammarError("toy grammar: this source is meant not to compile")
         rng = random.Random(f"toy grammar {seed}")
+        # Few ids, and in half of the grammars the whole again and again, as in lists and rows: what repeats is drafted.
+        pool = [TokenId(t) for t in rng.sample(range(self._vocab_size), 12)]
         program: list[tuple[TokenId, ...]] = []
         for _ in range(rng.randint(1, 4)):
             for _ in range(rng.randint(0, 6)):  # a forced run
-                program.append((TokenId(rng.randrange(self._vocab_size)),))
+                program.append((rng.choice(pool),))
             for _ in range(rng.randint(0, 4)):  # free, but not all ids
-                count = rng.randint(2, 12)
-                program.append(tuple(TokenId(t) for t in rng.sample(range(self._vocab_size), count)))
+                program.append(tuple(rng.sample(pool, rng.randint(2, 12))))
         if not program:
             program.append((TokenId(0), TokenId(1)))
+        program *= rng.choice((1, 3))
         at = rng.randrange(len(program))
         return ToyGrammar(
             tuple(program),

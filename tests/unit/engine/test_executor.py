@@ -130,3 +130,35 @@ def test_hidden_states_that_are_no_numbers_are_broken(value: float) -> None:
     batch = with_states(None, None, StateSum(0, 2))
     output = ModelExecutor(BrokenDecoder(value), 10).execute(batch)  # type: ignore[arg-type]
     assert output.states == {} and output.broken == {1, 2}
+
+
+def test_logits_after_the_last_known_token_and_each_draft() -> None:
+    slices = (
+        msgspec.structs.replace(BATCH.slices[0], num_drafts=2),
+        BATCH.slices[1],
+        BATCH.slices[2],
+        msgspec.structs.replace(BATCH.slices[1], start=9, token_ids=(TokenId(1), TokenId(2)), num_drafts=1),
+    )
+    assert to_ragged(Batch(1, slices), 4).logit_rows.tolist() == [0, 1, 2, 3, 6, 7]
+
+
+def test_drafts_are_right_up_to_the_first_that_is_not_chosen() -> None:
+    """The logits of the rows prefer 10, 11, 12, 13, ..."""
+    for tokens, accepted, token in (
+        ([5, 10, 11, 12], 3, 13),
+        ([5, 10, 11, 13], 2, 12),
+        ([5, 11, 11, 12], 0, 10),
+        ([5, 10, 7, 12], 1, 11),
+    ):
+        one = msgspec.structs.replace(piece(tokens, 0, [1], True), num_drafts=3, logprobs=1)
+        output = ModelExecutor(RecordingDecoder(), 10).execute(Batch(1, (one,)))  # type: ignore[arg-type]
+        assert output.token_ids == (token,)
+        assert output.num_accepted == ({0: accepted} if accepted else {})
+        assert [scores.top[0][0] for scores in output.logprobs[0]] == [10 + i for i in range(accepted + 1)]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_broken_after_a_right_draft_is_left_to_the_next_step(value: float) -> None:
+    one = msgspec.structs.replace(piece([5, 10, 11], 0, [1], True), num_drafts=2)
+    output = ModelExecutor(BrokenDecoder(value), 10).execute(Batch(1, (one,)))  # type: ignore[arg-type]
+    assert output.token_ids == (10,) and output.num_accepted == {} and output.broken == frozenset()

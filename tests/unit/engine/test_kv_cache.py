@@ -145,3 +145,20 @@ def test_without_prefix_cache_nothing_is_kept() -> None:
     cache.release(table)
     assert len(cache.free_blocks()) == 4
     cache.check_invariants([table, other])
+
+
+def test_spare_tokens_take_nothing_from_anybody() -> None:
+    cache = KVCache(4, 4)
+    gone, table = BlockTable(Namespace()), BlockTable(Namespace())
+    compute(cache, gone, TOKENS[:4])
+    cache.release(gone)  # cached: to be found again, not to be evicted
+    cache.prepare_write(table, 6)
+    assert cache.spare_tokens(table, 6) == 2 + 4
+    cache.prepare_write(table, 12)
+    assert (cache.spare_tokens(table, 6), cache.num_cached, cache.num_evictions) == (6, 1, 0)
+    cache.commit(table, 6, TOKENS[10:])
+    cache.trim(table, 7)
+    assert (len(table.blocks), cache.spare_tokens(table, 7)) == (2, 5)
+    cache.trim(table, 9)
+    assert len(table.blocks) == 2, "nothing is allocated"
+    cache.check_invariants([table])

@@ -242,3 +242,62 @@ def test_random_numbers_are_keyed_by_seed_and_position() -> None:
     assert abs(sum(grid) / len(grid) - 0.5) < 0.01
     pairs = [(uniform(s, p), uniform(s, p + 1)) for s in range(100) for p in range(100)]
     assert abs(np.corrcoef(np.array(pairs).T)[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["plain", "penalised", "masked", "biased", "scored", "everything"])
+def test_drafts_are_verified_as_tokens_are_chosen_one_by_one(kind: str, temperature: float) -> None:
+    """Whatever is asked for: position, counts and mask are those of the row."""
+    every = kind == "everything"
+    penalties = {"presence_penalty": 1.5, "repetition_penalty": 1.3} if every or kind == "penalised" else {}
+    bias = ((TokenId(4), 3.0),) if every or kind == "biased" else ()
+    params = SamplingParams(temperature=temperature, seed=4, logit_bias=bias, **penalties)  # type: ignore[arg-type]
+    masks = [mask_of(*range(n, 70, 2)) for n in range(6)] if every or kind == "masked" else None
+    logprobs = 3 if every or kind == "scored" else None
+    counts = seen(t4=1, t9=0) if penalties else None
+    rows = logits(6, seed=8)
+    one_by_one: list[TokenId] = []
+    scores = []
+    for row in range(6):
+        counted = None if counts is None else counts.after(one_by_one)
+        mask = None if masks is None else masks[row]
+        alone = choose(rows[row : row + 1], [piece(params, 20 + row, mask, seen=counted, logprobs=logprobs)])
+        one_by_one.append(TokenId(alone.ids[0] or 0))
+        scores += alone.logprobs[0]
+    for num_right in range(6):
+        drafts = [*one_by_one[:num_right], *(TokenId((t + 1) % VOCAB) for t in one_by_one[num_right:5])]
+        one = SequenceSlice(
+            RequestId("r"),
+            0,
+            (TokenId(0), *drafts),
+            19,
+            (),
+            True,
+            params,
+            None if masks is None else masks[0],
+            counts,
+            logprobs,
+            num_drafts=5,
+            draft_masks=() if masks is None else tuple(masks[1:]),
+        )
+        other = piece(SamplingParams())  # its row comes after
+        found = choose(torch.cat((rows, logits(seed=1))), [one, other])
+        assert found.num_accepted == [num_right, 0]
+        assert found.ids == [one_by_one[num_right], int(logits(seed=1).argmax())]
+        assert found.logprobs == [tuple(scores[: num_right + 1]) if logprobs is not None else (), ()]
+
+
+def test_seen_tokens_after_more() -> None:
+    after = seen(t3=2, t5=0).after([TokenId(5), TokenId(8), TokenId(5)])
+    assert dict(zip(after.ids.tolist(), after.counts.tolist(), strict=True)) == {3: 2, 5: 2, 8: 1}
+    same = seen(t3=2)
+    assert same.after(()) is same
+
+
+def test_a_masked_row_whose_likeliest_id_is_allowed_is_left_as_it_is() -> None:
+    rows = logits().numpy().copy()
+    best = int(rows.argmax())
+    before = rows.copy()
+    assert sample(rows, [piece(SamplingParams(), mask=mask_of(best, 3))]).ids == [best]
+    assert (rows == before).all()
+    assert sample(rows, [piece(SamplingParams(), mask=mask_of(*{3, 69} - {best}))]).ids[0] in {3, 69}
