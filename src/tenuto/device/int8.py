@@ -45,4 +45,4 @@ def quantised_heads(x: Tensor) -> Tensor:
 def _grouped(x: Tensor) -> Tensor:
     """[rows, in] -> [rows, groups, 64], the last group filled with zeros."""
     filled: Tensor = pad(x, (0, -x.shape[1] % GROUP))
-    return filled.view(x.shape[0], -1, GROUP)
+    return filled.view(x.shape[0], filled.shape[1] // GROUP, GROUP)  # x may have no rows
