@@ -11,7 +11,7 @@ from rich.console import Console
 from tenuto.cli import options
 
 if TYPE_CHECKING:
-    from tenuto.bench.kernel_report import KernelReport
+    from tenuto.bench.kernels.report import KernelReport
     from tenuto.config import Config
 
 _SESSIONS = 8
@@ -33,7 +33,7 @@ def bench_kernels(
     config = options.config_from(model, precision, threads, kv_type=kv_type)
     report = _measure(config, context, quick)
     if plot is not None:
-        from tenuto.bench.kernel_plot import write_roofline
+        from tenuto.bench.kernels.plot import write_roofline
 
         write_roofline(report, plot)
     if as_json:
@@ -46,11 +46,11 @@ def _measure(config: Config, context: int, quick: bool) -> KernelReport:
     """Raises ConfigError where there are no native kernels, or the model's context is shorter."""
     import time
 
-    from tenuto.bench.kernel_cases import Sizes
-    from tenuto.bench.kernel_limits import Probe
-    from tenuto.bench.kernel_report import KernelReport
-    from tenuto.bench.kernel_run import Wanted, measure
-    from tenuto.bench.kernel_timing import Effort
+    from tenuto.bench.kernels.cases import Sizes
+    from tenuto.bench.kernels.limits import Probe
+    from tenuto.bench.kernels.report import KernelReport
+    from tenuto.bench.kernels.run import Wanted, measure
+    from tenuto.bench.kernels.timing import Effort
     from tenuto.bench.machine import describe_machine
     from tenuto.clock import RealClock
     from tenuto.device.choose import num_cores
@@ -83,7 +83,7 @@ def _measure(config: Config, context: int, quick: bool) -> KernelReport:
 
 
 def _print(report: KernelReport) -> None:
-    from tenuto.bench.kernel_tables import kernels_table, limits_table, steps_table
+    from tenuto.bench.kernels.tables import kernels_table, limits_table, steps_table
 
     console, machine = Console(), report.machine
     console.print(
