@@ -17,6 +17,7 @@ from tenuto.config import Config
 from tenuto.ids import IdSource, SessionId, TokenId
 from tenuto.protocol.chat import ModelClient
 from tenuto.protocol.engine import EngineClient, GenerateParams
+from tenuto.protocol.hints import RunHints
 from tenuto.wiring import LoadedModel, RunningModel, running
 
 _BLOCK_SLACK = 64  # tokens a session may take beyond its length: the rest of its last block, and of a copied one
@@ -164,11 +165,12 @@ async def _settings(started: RunningModel, config: Config) -> dict[str, str]:
 
 
 async def _warm_up(engine: EngineClient) -> None:
-    """Memory is touched and threads are started before the clock runs."""
+    """Memory is touched and threads are started before the clock runs. Another tenant shares no KV with the workload."""
     info = await engine.info()
     session = SessionId("warm-up")
-    await engine.open(session)
+    hints = RunHints(tenant="warm-up")
+    await engine.open(session, hints=hints)
     ids = [TokenId(token % info.vocab_size) for token in _WARM_IDS]
-    async for _ in engine.generate(session, ids, GenerateParams(max_tokens=2)):
+    async for _ in engine.generate(session, ids, GenerateParams(max_tokens=2, hints=hints)):
         pass
     await engine.close(session)

@@ -29,6 +29,7 @@ from tenuto.cli.bench_shown import plot_of, show_report, shown_turns
 from tenuto.cli.fetching import fetch_model
 from tenuto.clock import RealClock
 from tenuto.config import Config
+from tenuto.ids import TokenId
 from tenuto.wiring import LoadedModel, load
 
 _MAKERS: dict[str, Callable[[Place], list[Peer]]] = {
@@ -57,7 +58,7 @@ async def run_peers(plan: PeersPlan, as_json: bool, plot: Path | None) -> None:
     fetch_model(plan.config)
     with console.status("loading the model ..."):
         loaded = await anyio.to_thread.run_sync(load, plan.config, RealClock())
-    place = Place(plan.folder, loaded.path, loaded.fingerprint, plan.pip_flags)
+    place = Place(plan.folder, loaded.path, loaded.fingerprint, plan.pip_flags, _partial_ids(loaded))
     wanted = [peer for name in plan.peers for peer in _MAKERS[name](place)]
     with console.status("") as status:
         ready, missing = await anyio.to_thread.run_sync(prepare, wanted, status.update)
@@ -88,6 +89,12 @@ async def run_peers(plan: PeersPlan, as_json: bool, plot: Path | None) -> None:
 async def _own(bench: LocalBench, speculation: bool, workload: TokenWorkload) -> RunRecord:
     run = await bench.run(workload, "held", speculation=speculation)
     return msgspec.structs.replace(run, mode="held, speculation" if speculation else "held")
+
+
+def _partial_ids(loaded: LoadedModel) -> tuple[int, ...]:
+    """Tokens that are not whole characters."""
+    tokenizer = loaded.text.tokenizer
+    return tuple(i for i in range(tokenizer.vocab_size) if "\ufffd" in tokenizer.decode([TokenId(i)]))
 
 
 def _encoded(plan: PeersPlan, loaded: LoadedModel) -> TokenWorkload:

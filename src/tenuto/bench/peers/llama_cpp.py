@@ -30,7 +30,12 @@ _SLACK = 64  # tokens of a slot beyond the longest session
 
 
 class LlamaCpp:
-    """Implements `Peer`."""
+    """Implements `Peer`.
+
+    Its server, when it streams, tells no ids of tokens that end inside a character: they come as text only, with the
+    token that ends the character. The history could then not be continued with the ids that it holds KV of. So it may
+    generate only tokens that are whole characters; it generates as many.
+    """
 
     def __init__(self, place: Place, kind: GGUFKind, clock: Clock) -> None:
         self._place = place
@@ -58,17 +63,22 @@ class LlamaCpp:
         async with process(command, log, {}) as server:
             started = await first_object(server, log, _START_S)
             async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as http:
-                agents = CompletionAgents(http, started["url"], DIALECT, workload, RunClock(self._clock))
+                dialect = dialect_without(self._place.partial_ids)
+                agents = CompletionAgents(http, started["url"], dialect, workload, RunClock(self._clock))
                 await agents.warm_up()
                 turns = await drive(agents, workload.shape, at_once=True, progress=progress)
         return RunRecord(
             system=self.name,
             mode="server",
-            settings={**{k: str(v) for k, v in settings.items()}, **started["versions"]},
+            settings={
+                **{k: str(v) for k, v in settings.items()},
+                "logit_bias": f"{len(self._place.partial_ids)} tokens excluded",
+                **started["versions"],
+            },
             agents=workload.shape.agents,
             turns=turns,
             wall_s=max(turn.end_s for turn in turns),
-            reasons=reasons,
+            reasons={**reasons, "logit_bias": "its stream tells no ids of tokens that are parts of characters"},
         )
 
     def _settings(self, workload: TokenWorkload) -> tuple[dict[str, Any], dict[str, str]]:
@@ -97,18 +107,27 @@ async def first_object(server: Process, log: Path, timeout_s: float) -> dict[str
     raise PeerUnavailable(f"it was not ready after {timeout_s:.0f} s; see {log}")
 
 
-def _body(agent: int, ids: Sequence[TokenId], num_tokens: int) -> dict[str, Any]:
-    return {
-        "prompt": list(ids),
-        "n_predict": num_tokens,
-        "id_slot": agent,
-        "cache_prompt": True,
-        "ignore_eos": True,
-        "temperature": 0,
-        "samplers": ["temperature"],  # greedy: nothing else is computed for a choice
-        "return_tokens": True,
-        "stream": True,
-    }
+def dialect_without(excluded: Sequence[int]) -> Dialect:
+    """Args:
+    excluded: ids that it may not generate.
+    """
+    biases = [[token, False] for token in excluded]
+
+    def body(agent: int, ids: Sequence[TokenId], num_tokens: int) -> dict[str, Any]:
+        return {
+            "prompt": list(ids),
+            "n_predict": num_tokens,
+            "id_slot": agent,
+            "cache_prompt": True,
+            "ignore_eos": True,
+            "logit_bias": biases,
+            "temperature": 0,
+            "samplers": ["temperature"],  # greedy: nothing else is computed for a choice
+            "return_tokens": True,
+            "stream": True,
+        }
+
+    return Dialect("/completion", body, _read)
 
 
 def _read(event: dict[str, Any]) -> Piece:
@@ -116,6 +135,3 @@ def _read(event: dict[str, Any]) -> Piece:
         return Piece(event.get("tokens") or ())
     cached = (event.get("timings") or {}).get("cache_n")
     return Piece((), event.get("tokens_evaluated"), cached if isinstance(cached, int) else None)
-
-
-DIALECT = Dialect("/completion", _body, _read)

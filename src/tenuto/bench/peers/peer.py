@@ -20,6 +20,7 @@ class Place:
     model: Path  # the model's file or directory
     fingerprint: str  # of the model
     pip_flags: tuple[str, ...] = ()
+    partial_ids: tuple[int, ...] = ()  # whose bytes are no whole characters: see `LlamaCpp`
 
     @property
     def models(self) -> Path:
