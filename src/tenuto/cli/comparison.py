@@ -24,7 +24,7 @@ from tenuto.compare.setting import Setting
 from tenuto.compare.speed import NUM_ROUNDS, Rounds, SpeedProbe, speed_reports, time_rounds
 from tenuto.compare.verdict import judge
 from tenuto.config import Config
-from tenuto.device import Device, ReferenceDevice
+from tenuto.device import Device, ReferenceDevice, choose_device
 from tenuto.errors import CapacityError, ConfigError, NeverFits, RequestError
 from tenuto.field.measure import held_bytes
 from tenuto.protocol.chat import ChatRequest
@@ -113,7 +113,10 @@ def _put_together(
 
 
 def _shared_reading(a: Side, b: Side, plan: Plan) -> tuple[Tokenizer, Reading]:
-    """What both sides read, found before a weight is. Raises ConfigError if they read it as different tokens."""
+    """What both sides read, found before a weight is. Raises ConfigError if they read it as different tokens, or if
+    a side's settings contradict each other."""
+    for side in (a, b):
+        choose_device(side.config.precision, side.config.num_threads, side.config.kv_type)
     checkpoints = [open_checkpoint(side.path) for side in (a, b)]
     tokenizers = [Tokenizer.from_files(c.tokenizer, c.config.vocab_size) for c in checkpoints]
     limit = min(c.config.max_model_tokens for c in checkpoints)

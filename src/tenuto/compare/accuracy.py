@@ -76,7 +76,7 @@ def text_report(name: str, parts: Sequence[TokenScores]) -> TextReport:
         perplexity_b=perplexity_b,
         perplexity_change=perplexity_b / perplexity_a - 1,
         mean_kl=float(kl.mean()),
-        p99_kl=float(np.quantile(kl, 0.99)),
+        p99_kl=float(np.quantile(kl, 0.99, method="higher")),
         same_top=float(same.mean()),
         num_sure=int(sure.sum()),
         num_sure_flips=int((sure & ~same).sum()),
