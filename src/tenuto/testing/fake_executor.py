@@ -73,7 +73,7 @@ def _tokens(kv: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _repeated(tokens: NDArray[np.uint64]) -> int | None:
     """What followed the last token when it stood here before."""
-    before = np.flatnonzero(tokens[:-1] == tokens[-1])
+    before = np.flatnonzero(tokens[:-1] == tokens[-1:])
     return int(tokens[before[-1] + 1]) if len(before) else None
 
 
