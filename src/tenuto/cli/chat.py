@@ -25,13 +25,14 @@ def chat(
     tools: options.Tools = None,
     as_json: options.Json = False,
     precision: options.Precision = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
 ) -> None:
     """Talk with the agent. What it has computed stays between your questions."""
     from tenuto.wiring import open_model  # brings in torch: seconds that `--help` need not wait for
 
-    config = options.config_from(model, precision, threads, speculation=speculation)
+    config = options.config_from(model, precision, threads, kv_type=kv_type, speculation=speculation)
     box = toolbox(config, tools)
     fetch_model(config)
     console = Console()

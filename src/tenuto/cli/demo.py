@@ -18,13 +18,14 @@ def demo(
     model: options.Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the numbers, as one JSON object.")] = False,
     precision: options.Precision = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
 ) -> None:
     """Run the weather agent with its KV held across tool calls and without, then eight agents at once."""
     from tenuto.cli.demonstration import demonstrate  # brings in torch: seconds that `--help` need not wait for
 
-    config = options.config_from(model, precision, threads, speculation=speculation)
+    config = options.config_from(model, precision, threads, kv_type=kv_type, speculation=speculation)
     fetch_model(config)
     summary = anyio.run(demonstrate, config, Console(quiet=as_json))
     if as_json:

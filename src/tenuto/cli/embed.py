@@ -44,6 +44,7 @@ def embed(
     instruction: Annotated[str | None, typer.Option(help="Text to write before each text.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts that are too long for the model.")] = False,
     precision: options.Precision = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
 ) -> None:
     """Turn texts into vectors with an encoder (BERT, XLM-RoBERTa) or with the hidden states of any model."""
@@ -57,7 +58,7 @@ def embed(
         instruction=instruction,
         truncate=truncate,
     )
-    config = options.config_from(model, precision, threads)
+    config = options.config_from(model, precision, threads, kv_type=kv_type)
     fetch_model(config)
     result = anyio.run(_embed, config, request)
     if similarity:

@@ -19,6 +19,10 @@ Precision = Annotated[
     str | None,
     typer.Option(help="fp32, bf16 or int8.", show_default="fp32"),
 ]
+KVType = Annotated[
+    str | None,
+    typer.Option(help="float (as the precision says) or int8, with precision int8.", show_default="float"),
+]
 Threads = Annotated[
     int | None,
     typer.Option(min=1, help="Threads for arithmetic.", show_default="one a core"),

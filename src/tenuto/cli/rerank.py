@@ -28,6 +28,7 @@ def rerank(
         bool, typer.Option("--truncate", help="Cut documents that are too long for the model.")
     ] = False,
     precision: options.Precision = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
 ) -> None:
     """Order documents by a cross-encoder's score, or with any other model by the similarity of embeddings."""
@@ -35,7 +36,7 @@ def rerank(
         raise typer.BadParameter("the query is empty", param_hint="QUERY")
     texts = read_texts(documents, "DOCUMENTS")
     request = RerankRequest(query=query, documents=tuple(texts), top_n=top_n, truncate=truncate)
-    config = options.config_from(model, precision, threads)
+    config = options.config_from(model, precision, threads, kv_type=kv_type)
     fetch_model(config)
     info, ranking = anyio.run(_rerank, config, request)
     for place in ranking.documents:

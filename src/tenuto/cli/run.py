@@ -24,6 +24,7 @@ def run(
     tools: options.Tools = None,
     as_json: options.Json = False,
     precision: options.Precision = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
     max_turns: Annotated[int | None, typer.Option(min=1, show_default="8", help="Most turns.")] = None,
@@ -33,7 +34,9 @@ def run(
     text = sys.stdin.read() if question == "-" else question
     if not text.strip():
         raise typer.BadParameter("the question is empty", param_hint="QUESTION")
-    config = options.config_from(model, precision, threads, max_turns=max_turns, speculation=speculation)
+    config = options.config_from(
+        model, precision, threads, kv_type=kv_type, max_turns=max_turns, speculation=speculation
+    )
     box = toolbox(config, tools)
     fetch_model(config)
     with json_lines() if as_json else nullcontext(ShowText(Console())) as show:

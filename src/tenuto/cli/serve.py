@@ -25,6 +25,7 @@ def serve(
     ] = None,
     model: options.Model = None,
     precision: options.Precision = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
     kv_tokens: Annotated[
@@ -34,7 +35,7 @@ def serve(
 ) -> None:
     """Serve the model with OpenAI's API. SIGTERM or Ctrl-C lets running requests finish, a second one does not."""
     config = options.config_from(
-        model, precision, threads, speculation=speculation, host=host, port=port, kv_tokens=kv_tokens
+        model, precision, threads, kv_type=kv_type, speculation=speculation, host=host, port=port, kv_tokens=kv_tokens
     )
     structlog.configure(
         processors=[
