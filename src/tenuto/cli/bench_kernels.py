@@ -67,7 +67,7 @@ def _measure(config: Config, context: int, quick: bool) -> KernelReport:
         raise ConfigError(f"--context: {context} tokens and one more exceed the model's {most}")
     effort = Effort(0.05, 3) if quick else Effort(0.3, 9)
     sizes = Sizes(rows=(1, 8, 512), contexts=(1024,), num_sessions=_SESSIONS) if quick else Sizes()
-    wanted = Wanted(sizes, context, prefill_tokens=min(512, most))
+    wanted = Wanted(sizes, context, prefill_tokens=min(512, most), memory_bytes=1 << 28 if quick else 1 << 30)
     probe = Probe(library, config.num_threads or num_cores(), time.perf_counter, effort)
     with Console(stderr=True).status("measuring") as status:
         limits, kernels, steps = measure(loaded.decoder, probe, wanted, lambda what: status.update(f"measuring {what}"))

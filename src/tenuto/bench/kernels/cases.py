@@ -25,6 +25,7 @@ ROWS = (1, 8, 64, 512)
 CONTEXTS = (256, 1024, 2048)
 _CHUNK = 512
 _FEW_ROWS, _FEW_COPIES = 8, 4
+_MOST_COPIES = 256
 _MANY = 30  # calls that are timed together where one takes microseconds
 
 
@@ -107,7 +108,7 @@ def _each(operation: Callable[..., object], x: Tensor, others: Sequence[object],
 def _copies(device: Device, num_out: int, num_in: int, working_bytes: int) -> list[LinearWeight]:
     draw = np.random.default_rng(0)
     first = device.prepare_linear([draw.standard_normal((num_out, num_in), np.float32)])
-    count = max(1, working_bytes // held_bytes(first))
+    count = min(max(1, working_bytes // held_bytes(first)), _MOST_COPIES)
     if isinstance(device, PackingDevice):
         packed = device.export_linear(first)
         more = (replace(packed, packed=packed.packed.clone()) for _ in range(count - 1))

@@ -12,7 +12,6 @@ from tenuto.bench.kernels.timing import Effort, Timing, time_runs
 from tenuto.device.cpu import NativeLibrary
 
 _LOOP_S = 0.02  # of one run: far longer than threads take to start
-_MEMORY_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Probe:
     now: Callable[[], float]
     effort: Effort
 
-    def limits(self, step_bytes: int, memory_bytes: int = _MEMORY_BYTES) -> Limits:
+    def limits(self, step_bytes: int, memory_bytes: int) -> Limits:
         """
         Args:
             step_bytes: what a decode step streams.

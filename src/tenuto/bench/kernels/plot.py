@@ -51,7 +51,7 @@ class _Axes:
     """Whole powers of ten around everything that is drawn."""
 
     def __init__(self, report: KernelReport) -> None:
-        limits, drawn = report.limits, [one for one in report.kernels if one.num_operations]
+        limits, drawn = report.limits, report.kernels
         x = [one.intensity for one in drawn] + [limits.int8 / limits.read]
         y = [one.num_operations / one.time_s for one in drawn] + [limits.int8, limits.int8_tiles or limits.int8]
         self.x = math.floor(math.log10(min(x))), math.ceil(math.log10(max(x)) + 1e-9)

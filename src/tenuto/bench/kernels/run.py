@@ -14,8 +14,6 @@ from tenuto.bench.kernels.steps import steps_to_measure, time_step, weight_bytes
 from tenuto.bench.kernels.timing import time_runs
 from tenuto.model import Decoder
 
-_MEMORY_BYTES = 1 << 30
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -24,7 +22,7 @@ class Wanted:
     sizes: Sizes
     context: int  # tokens of each session before a decode step
     prefill_tokens: int = 512
-    memory_bytes: int = _MEMORY_BYTES  # of the buffer that no cache holds
+    memory_bytes: int = 1 << 30  # of the buffer that no cache holds
 
 
 def measure(
