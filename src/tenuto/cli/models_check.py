@@ -39,7 +39,6 @@ def check(
         kv_tokens=config.kv_tokens,
         available_bytes=available_bytes(),
         clock=RealClock(),
-        kv_type=config.kv_type,
         precisions=get_args(Config.model_fields["precision"].annotation),
     )
     report = _report(model, config, conditions)
@@ -121,7 +120,7 @@ def _memory(report: ModelReport) -> Table:
     for fit in report.precisions:
         fits = {True: "yes", False: "no", None: "?"}[fit.fits]
         sizes = (fit.weight_bytes, fit.kv_bytes_per_token, fit.kv_bytes, fit.total_bytes)
-        table.add_row(fit.precision, *map(_size, sizes), fits)
+        table.add_row(fit.name, *map(_size, sizes), fits)
     return table
 
 

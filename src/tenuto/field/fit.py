@@ -32,9 +32,10 @@ def decoder_fit(
     shapes: of the weights the model's config asks for (`expected_shapes`).
     """
     unread = Unread(checkpoint.path, checkpoint.config, dict(shapes))
-    device = measuring_device(precision, room.kv_type if precision == "int8" else "float")
+    kv_type: KVType = room.kv_type if precision == "int8" else "float"
+    device = measuring_device(precision, kv_type)
     decoder = load_model(unread, device)  # type: ignore[arg-type]
-    fit = sized_fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), room)
+    fit = sized_fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), room, kv_type)
     try:
         decoder.allocate_kv(1)  # one block: a device says here what it cannot hold
     except UnsupportedModel as error:
@@ -42,11 +43,14 @@ def decoder_fit(
     return fit
 
 
-def sized_fit(precision: str, weight_bytes: int, kv_bytes_per_token: int, room: Room) -> PrecisionFit:
+def sized_fit(
+    precision: str, weight_bytes: int, kv_bytes_per_token: int, room: Room, kv_type: KVType = "float"
+) -> PrecisionFit:
     kv_bytes = kv_bytes_per_token * room.kv_tokens
     total, available = weight_bytes + kv_bytes, room.available_bytes
     return PrecisionFit(
         precision=precision,
+        kv_type=kv_type,
         weight_bytes=weight_bytes,
         kv_bytes_per_token=kv_bytes_per_token,
         kv_bytes=kv_bytes,
@@ -82,6 +86,6 @@ def needed(fit: PrecisionFit, room: Room) -> str:
     """What a model that does not fit needs, and what there is."""
     assert room.available_bytes is not None
     return (
-        f"{fit.precision} needs {fit.total_bytes / 1e9:.2f} GB of memory (weights {fit.weight_bytes / 1e9:.2f}, "
+        f"{fit.name} needs {fit.total_bytes / 1e9:.2f} GB of memory (weights {fit.weight_bytes / 1e9:.2f}, "
         f"KV {fit.kv_bytes / 1e9:.2f}), but {room.available_bytes / 1e9:.2f} GB are free"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from tenuto.protocol.messages import Message, ToolSpec
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 
+_KV_TYPES: dict[Precision, tuple[KVType, ...]] = {"int8": ("float", "int8")}  # of other precisions: their own
 _TIGHT = 0.9  # of free memory; beyond it other programs and the batch at hand have little left
 _TEMPLATES = {
     "model": "the model's own, with tools too",
@@ -55,12 +56,11 @@ class Conditions:
     kv_tokens: int  # size of the KV pool
     available_bytes: int | None  # free memory; None: not known
     clock: Clock
-    kv_type: KVType = "float"  # of precision int8
     precisions: tuple[Precision, ...] = ("fp32", "bf16")
 
     @property
     def room(self) -> Room:
-        return Room(kv_tokens=self.kv_tokens, available_bytes=self.available_bytes, kv_type=self.kv_type)
+        return Room(kv_tokens=self.kv_tokens, available_bytes=self.available_bytes)
 
 
 @dataclass
@@ -129,7 +129,9 @@ def _check_decoder(path: Path, conditions: Conditions, found: _Findings) -> None
     found.values |= {"family": config.family, "max_model_tokens": config.max_model_tokens}
     if len(checkpoint.tensor_names()) * 2 >= len(shapes):  # a config that promises far more is wrong, not large
         found.values["precisions"] = tuple(
-            decoder_fit(checkpoint, shapes, p, conditions.room) for p in conditions.precisions
+            decoder_fit(checkpoint, shapes, precision, replace(conditions.room, kv_type=kv_type))
+            for precision in conditions.precisions
+            for kv_type in _KV_TYPES.get(precision, ("float",))
         )
     _check_text(checkpoint, path if path.is_dir() else path.parent, conditions.clock, found)
 
@@ -216,7 +218,7 @@ def _tokenizer_kind(files: TokenizerFiles) -> str:
 def _memory_problems(report: ModelReport, room: Room) -> list[str]:
     if not report.precisions or any(fit.fits is not False for fit in report.precisions):
         return []
-    problems = [f"{fit.precision}: {fit.problem}" for fit in report.precisions if fit.problem]
+    problems = [f"{fit.name}: {fit.problem}" for fit in report.precisions if fit.problem]
     able = [fit for fit in report.precisions if not fit.problem]
     if not able or room.available_bytes is None:
         return problems
@@ -226,10 +228,10 @@ def _memory_problems(report: ModelReport, room: Room) -> list[str]:
 
 def _memory_notes(report: ModelReport) -> list[str]:
     available = report.available_bytes
-    cannot = [f"{fit.precision} is not possible: {fit.problem}" for fit in report.precisions if fit.problem]
+    cannot = [f"{fit.name} is not possible: {fit.problem}" for fit in report.precisions if fit.problem]
     if available is None:
         return [*cannot, "free memory is not known on this system"]
-    tight = [f.precision for f in report.precisions if f.fits and f.total_bytes > _TIGHT * available]
+    tight = [f.name for f in report.precisions if f.fits and f.total_bytes > _TIGHT * available]
     return [*cannot, *(f"{precision} leaves less than a tenth of the free memory" for precision in tight)]
 
 

@@ -17,12 +17,18 @@ class PrecisionFit(msgspec.Struct, frozen=True, kw_only=True):
     """What running in one precision takes."""
 
     precision: str
+    kv_type: str = "float"  # or "int8", of precision int8
     weight_bytes: int  # as the loader holds them
     kv_bytes_per_token: int
     kv_bytes: int  # of the whole pool
     total_bytes: int
     fits: bool | None  # None: free memory is not known here
     problem: str = ""  # why the device cannot run it, however much memory there is
+
+    @property
+    def name(self) -> str:
+        """As `tenuto compare` takes it."""
+        return self.precision if self.kv_type == "float" else f"{self.precision}/{self.kv_type}"
 
 
 class ModelReport(msgspec.Struct, frozen=True, kw_only=True):

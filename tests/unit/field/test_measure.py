@@ -33,7 +33,7 @@ def foretold(path: Path, precision: Precision) -> tuple[int, int]:
     report = check_model(
         path, Conditions(kv_tokens=64, available_bytes=None, clock=RealClock(), precisions=(precision,))
     )
-    (fit,) = (fit for fit in report.precisions if fit.precision == precision)
+    fit = next(fit for fit in report.precisions if (fit.precision, fit.kv_type) == (precision, "float"))
     return fit.weight_bytes, fit.kv_bytes
 
 

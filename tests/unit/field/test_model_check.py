@@ -158,10 +158,20 @@ def test_a_precision_that_the_device_cannot_do_is_told_beside_those_it_can(tmp_p
     path = write_runnable(tmp_path / "m", TinyLlama(vocab_size=320, head_dim=24))
     conditions = Conditions(kv_tokens=64, available_bytes=10**10, clock=RealClock(), precisions=("fp32", "int8"))
     report = check_model(path, conditions)
-    assert report.runs and [fit.fits for fit in report.precisions] == [True, False]
+    assert report.runs and [fit.fits for fit in report.precisions] == [True, False, False]
     assert any(note.startswith("int8 is not possible:") and "24" in note for note in report.notes)
     alone = check_model(path, Conditions(kv_tokens=64, available_bytes=1, clock=RealClock(), precisions=("int8",)))
     assert not alone.runs and alone.problems[0].startswith("int8:")
+
+
+@pytest.mark.skipif(native_library() is None, reason="the native kernels are not built")
+def test_int8_kv_has_a_row_of_its_own(tmp_path: Path) -> None:
+    path = write_runnable(tmp_path / "m")
+    fits = check_model(
+        path, Conditions(kv_tokens=64, available_bytes=None, clock=RealClock(), precisions=("bf16", "int8"))
+    ).precisions
+    assert [fit.name for fit in fits] == ["bf16", "int8", "int8/int8"]
+    assert fits[2].weight_bytes == fits[1].weight_bytes and fits[2].kv_bytes < fits[1].kv_bytes
 
 
 def test_names_are_given_together() -> None:
