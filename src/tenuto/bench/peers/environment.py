@@ -48,7 +48,8 @@ class PeerEnvironment:
         wanted = json.dumps(self._packages)
         if self._record.exists() and self._record.read_text(encoding="utf-8") == wanted:
             return
-        self.run([sys.executable, "-m", "venv", str(self.folder)], "install", _INSTALL_S)
+        if not self.python.exists():
+            self.run([sys.executable, "-m", "venv", str(self.folder)], "install", _INSTALL_S)
         pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check", "-q"]
         self.run([*pip, *self._pip_flags, *self._packages], "install", _INSTALL_S)
         self._record.write_text(wanted, encoding="utf-8")
