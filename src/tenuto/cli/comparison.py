@@ -176,7 +176,7 @@ def _resident_bytes() -> int | None:
 def _record(loaded: LoadedModel, config: Config, reading: Reading, report: SideReport, work: _Work) -> SideRecord:
     calls: list[Calls] | None = None
     if "calls" in work.plan.parts:
-        questions = prompts(work.plan.num_prompts)
+        questions = [prompt.question for prompt in prompts(work.plan.num_prompts)]
         work.watch.begin(f"tool calls of {report.setting}", len(questions))
         try:
             calls = anyio.run(_collect, loaded, config, questions, work.watch)

@@ -108,8 +108,8 @@ def _copies(copies: tuple[CopyReport, ...]) -> list[str]:
 def _calls(calls: CallReport | None) -> list[str]:
     if calls is None:
         return []
-    called = f"A called in {calls.num_called_a}, B in {calls.num_called_b} of {calls.num_prompts}"
-    lines = [f"Tool calls: [bold]{calls.agreement:.1%}[/] the same ({called})"]
+    right = f"right: A {calls.num_right_a}, B {calls.num_right_b} of {calls.num_prompts}"
+    lines = [f"Tool calls: [bold]{calls.agreement:.1%}[/] the same ({right})"]
     return lines + [
         f"  {escape(d.prompt)}  A: {escape(d.a)}  [red]B:[/] {escape(d.b)}" for d in calls.different[:_SHOWN]
     ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -37,17 +39,25 @@ _CHINESE_QUESTIONS = (
     "请帮我查一下{city}{day}的天气",
     "我{day}要去{city}，需要带伞吗？",
     "{city}{day}冷不冷？",
-    "想知道{day}{city}的气温",
+    "{city}{day}的天气好吗？",
     "{day}去{city}旅行，天气如何？",
 )
-_DAYS = ("today", "tomorrow", "next Friday", "on Sunday", "next Tuesday")
+_DAYS = ("today", "tomorrow", "next Friday", "next Sunday", "next Tuesday")
 _CHINESE_DAYS = ("今天", "明天", "后天", "下周五", "下周二")
 
 # A reply as it is compared: the calls, each as its name and its arguments in one spelling; empty without a call.
 Calls = tuple[str, ...]
 
 
-def prompts(num: int) -> list[str]:
+@dataclass(frozen=True)
+class Prompt:
+    """A question, and the one call that answers it."""
+
+    question: str
+    right: Calls
+
+
+def prompts(num: int) -> list[Prompt]:
     """Weather questions, by turns in English and Chinese; no two are equal up to MAX_PROMPTS."""
     assert 0 < num <= MAX_PROMPTS
     found = []
@@ -58,7 +68,9 @@ def prompts(num: int) -> list[str]:
         )
         # The three lengths have no common divisor, so that the same combination comes back only after 560 turns.
         shape = shapes[turn % len(shapes)]
-        found.append(shape.format(city=cities[turn % len(cities)], day=days[turn % len(days)]))
+        city, day = cities[turn % len(cities)], days[turn % len(days)]
+        right = _shown_call("weather", {"city": city, "date": day})
+        found.append(Prompt(shape.format(city=city, day=day), (right,)))
     return found
 
 
@@ -89,21 +101,24 @@ async def collect_calls(
 async def _first_turn(model: ModelClient, request: ChatRequest) -> Calls:
     async for event in model.stream(request):
         if isinstance(event, ReplyFinished):
-            return tuple(
-                f"{call.name} {json.dumps(call.arguments, ensure_ascii=False, sort_keys=True)}"
-                for call in event.message.tool_calls
-            )
+            return tuple(_shown_call(call.name, call.arguments) for call in event.message.tool_calls)
     raise AssertionError("a reply ends with ReplyFinished")
 
 
-def call_report(questions: Sequence[str], a: Sequence[Calls], b: Sequence[Calls]) -> CallReport:
-    pairs = list(zip(questions, a, b, strict=True))
+def _shown_call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name} {json.dumps(arguments, ensure_ascii=False, sort_keys=True)}"
+
+
+def call_report(asked: Sequence[Prompt], a: Sequence[Calls], b: Sequence[Calls]) -> CallReport:
+    triples = list(zip(asked, a, b, strict=True))
     return CallReport(
-        num_prompts=len(pairs),
-        num_called_a=sum(bool(calls) for calls in a),
-        num_called_b=sum(bool(calls) for calls in b),
-        num_same=sum(x == y for _, x, y in pairs),
-        different=tuple(DifferentCall(prompt=q, a=_shown(x), b=_shown(y)) for q, x, y in pairs if x != y),
+        num_prompts=len(triples),
+        num_right_a=sum(x == prompt.right for prompt, x, _ in triples),
+        num_right_b=sum(y == prompt.right for prompt, _, y in triples),
+        num_same=sum(x == y for _, x, y in triples),
+        different=tuple(
+            DifferentCall(prompt=prompt.question, a=_shown(x), b=_shown(y)) for prompt, x, y in triples if x != y
+        ),
     )
 
 

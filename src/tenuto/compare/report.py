@@ -81,8 +81,8 @@ class CallReport(msgspec.Struct, frozen=True, kw_only=True):
     """First turns of prompts that want a tool."""
 
     num_prompts: int
-    num_called_a: int
-    num_called_b: int
+    num_right_a: int  # the one call that answers the question, and nothing else
+    num_right_b: int
     num_same: int  # same tool and same parsed arguments, or no call on either side
     different: tuple[DifferentCall, ...]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
 
 from embedded_tokenizer import embedded_tokenizer
-from tenuto.compare.calls import MAX_PROMPTS, call_report, collect_calls, prompts
+from tenuto.compare.calls import MAX_PROMPTS, Prompt, call_report, collect_calls, prompts
 from tenuto.compare.copies import Copied, copy_report, copy_tasks
 from tenuto.errors import ContextLengthError
 from tenuto.ids import TokenId
@@ -21,10 +22,13 @@ REQUEST = ChatRequest(messages=(Message(role="system", content="be brief"),))
 
 def test_prompts_are_many_and_all_different_in_two_languages() -> None:
     found = prompts(MAX_PROMPTS)
-    assert len(set(found)) == MAX_PROMPTS == len(found)
-    chinese = [p for p in found if re.search("[一-鿿]", p)]
+    assert len({prompt.question for prompt in found}) == MAX_PROMPTS == len(found)
+    chinese = [prompt for prompt in found if re.search("[一-鿿]", prompt.question)]
     assert len(chinese) == MAX_PROMPTS // 2
     assert prompts(4) == found[:4]
+    for prompt in found:
+        name, arguments = prompt.right[0].split(" ", 1)
+        assert name == "weather" and all(value in prompt.question for value in json.loads(arguments).values())
 
 
 def test_calls_are_compared_as_values_and_in_the_order_of_the_questions() -> None:
@@ -45,14 +49,15 @@ def test_calls_are_compared_as_values_and_in_the_order_of_the_questions() -> Non
 def test_what_cannot_be_asked_fails_once_and_at_once() -> None:
     model = ScriptedModel(lambda request: ContextLengthError(9000, 2048))
     with pytest.raises(ContextLengthError):
-        asyncio.run(collect_calls(model, REQUEST, prompts(9), lambda: None))
+        asyncio.run(collect_calls(model, REQUEST, [prompt.question for prompt in prompts(9)], lambda: None))
     assert len(model.seen.requests) == 1
 
 
 def test_a_report_counts_what_is_the_same_and_shows_what_is_not() -> None:
     oslo, rome = ('weather {"city": "Oslo"}',), ('weather {"city": "Rome"}',)
-    report = call_report(["a", "b", "问", "d"], [oslo, (), oslo, rome], [oslo, (), rome, ()])
-    assert (report.num_prompts, report.num_same, report.num_called_a, report.num_called_b) == (4, 2, 3, 2)
+    asked = [Prompt("a", oslo), Prompt("b", oslo), Prompt("问", oslo), Prompt("d", oslo)]
+    report = call_report(asked, [oslo, (), oslo, rome], [oslo, (), rome, ()])
+    assert (report.num_prompts, report.num_same, report.num_right_a, report.num_right_b) == (4, 2, 2, 1)
     assert report.agreement == 0.5
     assert [(d.prompt, d.a, d.b) for d in report.different] == [("问", oslo[0], rome[0]), ("d", rome[0], "no call")]
 

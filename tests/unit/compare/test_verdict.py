@@ -44,7 +44,7 @@ TEXT = TextReport(
 )
 LOST = LostCopy(text="order 12", wrote="order 13")
 COPIES = (CopyReport(kind="numbers", num_lines=60, num_exact_a=50, num_exact_b=50, lost=(LOST,)),)
-CALLS = CallReport(num_prompts=100, num_called_a=100, num_called_b=99, num_same=98, different=())
+CALLS = CallReport(num_prompts=100, num_right_a=90, num_right_b=91, num_same=98, different=())
 
 
 def with_text(**changes: object) -> tuple[TextReport, ...]:
