@@ -143,8 +143,11 @@ def test_penalties_overlook_the_newest_token(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_log_probability_goes_to_another_token(monkeypatch: pytest.MonkeyPatch) -> None:
     emit = Stepper._emit
 
-    def emit_other(self: Stepper, request: Any, emission: Any, now: float, logprob: Any = None) -> None:
-        emit(self, request, emission, now, None if logprob is None else replace_struct(logprob, logprob=-1.0))
+    def emit_other(
+        self: Stepper, request: Any, emission: Any, now: float, logprob: Any = None, accepted: bool = False
+    ) -> None:
+        other = None if logprob is None else replace_struct(logprob, logprob=-1.0)
+        emit(self, request, emission, now, other, accepted=accepted)
 
     monkeypatch.setattr(Stepper, "_emit", emit_other)
     assert "log-probability" in str(violation())
@@ -211,7 +214,7 @@ def commit_more(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, Any, int
 
 
 def test_wrong_drafts_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit_more(monkeypatch, lambda request, piece, num_accepted: piece.num_drafts)
+    commit_more(monkeypatch, lambda request, piece, num_drafts: piece.num_drafts)
     violation()
 
 

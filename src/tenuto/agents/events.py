@@ -26,6 +26,7 @@ class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
     num_recomputed: int = 0
     num_generated: int = 0
     num_forced: int = 0
+    num_accepted: int = 0
     model_s: float = 0.0  # in the model
     tool_s: float = 0.0  # in tools, summed over calls even where they overlapped
 
@@ -40,6 +41,7 @@ class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
             num_recomputed=self.num_recomputed + turn.num_recomputed,
             num_generated=self.num_generated + turn.num_generated,
             num_forced=self.num_forced + turn.num_forced,
+            num_accepted=self.num_accepted + turn.num_accepted,
             model_s=self.model_s + turn.total_s,
             tool_s=self.tool_s,
         )

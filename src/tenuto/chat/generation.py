@@ -67,12 +67,12 @@ class Generation:
         self._before: SessionStats | None = None  # asked only where a stop string may break the stream off
         self._end: tuple[TokenId, ...] = ()  # the id that ended the turn, if it was sampled
         self._usage: GenerateUsage | None = None
-        self._num_generated = self._num_forced = self._num_steps = 0
+        self._num_generated = self._num_forced = self._num_accepted = self._num_steps = 0
         self.finish: FinishReason | None = None
         self.reuse_break: str | None = None
 
     async def next(self) -> NewTokens | None:
-        """The ids of the next step; None after the last.
+        """The next ids; None after the last.
 
         Raises:
             Cancelled: the conversation was closed.
@@ -84,7 +84,8 @@ class Generation:
         assert delta is not None, "an engine's stream ends with a delta that says why"
         self._num_generated += len(delta.ids)
         self._num_forced += delta.num_forced
-        self._num_steps += 1
+        self._num_accepted += delta.accepted
+        self._num_steps += not delta.accepted
         self.finish, self._usage = delta.finish, delta.usage
         if delta.finish != "stop":
             return NewTokens(delta.ids, delta.logprobs)
@@ -195,6 +196,7 @@ class Generation:
             num_computed=num_prompt - num_reused,
             num_generated=self._num_generated,
             num_forced=self._num_forced,
+            num_accepted=self._num_accepted,
             num_steps=self._num_steps,
         )
 

@@ -156,7 +156,7 @@ class EngineCounters(msgspec.Struct, frozen=True, kw_only=True):
     num_sampled_tokens: int = 0  # right drafts among them
     num_forced_tokens: int = 0
     num_drafted_tokens: int = 0  # computed as guesses; num_computed_tokens counts only those that were right
-    num_accepted_tokens: int = 0  # of these, right: each spared a decode
+    num_accepted_tokens: int = 0  # sampled ids among these that were right: each spared a decode
     num_shared_tokens: int = 0  # found in the prefix cache
     num_preemptions: int = 0
     num_discards: int = 0  # sessions that lost their KV while idle or waiting

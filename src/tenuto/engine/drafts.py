@@ -33,7 +33,7 @@ class SuffixIndex:
         self.num_indexed = 0  # tokens seen so far
         self.place = 0  # tokens before this place equal those at the end; 0: no match
         self.length = 0  # so many of them at least
-        self._key = 0  # the last four tokens
+        self._key = _FOUR  # the last four tokens; before the first, an id that no token has
         self._singles: dict[int, int] = {}
         self._pairs: dict[int, int] = {}
         self._fours: dict[int, int] = {}
@@ -73,7 +73,7 @@ class SuffixIndex:
         self._singles.clear()
         self._pairs.clear()
         self._fours.clear()
-        self.num_indexed, self._key, self.place, self.length = at, 0, 0, 0
+        self.num_indexed, self._key, self.place, self.length = at, _FOUR, 0, 0
 
     def _fill(self, tokens: Sequence[TokenId], end: int) -> None:
         """Note the places of all tokens up to `end`, without a look for matches."""

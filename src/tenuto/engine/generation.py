@@ -25,8 +25,13 @@ class Choice(NamedTuple):
     """What a step chose for one request: ids of drafts that are right, then one more."""
 
     emissions: tuple[Emission, ...]
-    num_accepted: int  # drafts that are now part of the session, and whose KV stands
+    num_kept: int  # drafts that are now part of the session, forced ones among them: their KV stands
     error: GrammarError | None = None  # after these, the grammar refused one
+
+    @property
+    def num_accepted(self) -> int:
+        """Sampled ids that needed no step of their own."""
+        return max(0, len(self.emissions) - 1)
 
 
 def take_choice(request: Request, chosen: Sequence[TokenId], learn: Callable[[Request, TokenId], None]) -> Choice:
@@ -39,9 +44,9 @@ def take_choice(request: Request, chosen: Sequence[TokenId], learn: Callable[[Re
     tokens = request.session.tokens
     start = len(tokens)
     emissions: list[Emission] = []
-    num_accepted = 0
-    for num_accepted, token in enumerate(chosen):
-        place = start + num_accepted
+    num_kept = 0
+    for num_kept, token in enumerate(chosen):
+        place = start + num_kept
         if place < len(tokens):  # the grammar has forced one here
             if tokens[place] != token:
                 break
@@ -50,11 +55,11 @@ def take_choice(request: Request, chosen: Sequence[TokenId], learn: Callable[[Re
         try:
             emission = take_sampled(request, token)
         except GrammarError as error:
-            return Choice(tuple(emissions), num_accepted, error)
+            return Choice(tuple(emissions), num_kept, error)
         emissions.append(emission)
         if emission.finish is not None:
             break
-    return Choice(tuple(emissions), num_accepted)
+    return Choice(tuple(emissions), num_kept)
 
 
 def take_sampled(request: Request, token: TokenId) -> Emission:

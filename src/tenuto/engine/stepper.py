@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from tenuto.engine import generation
 from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Output, SequenceSlice, StateSum
 from tenuto.engine.config import EngineConfig
-from tenuto.engine.generation import Emission
+from tenuto.engine.generation import Choice, Emission
 from tenuto.engine.kv_cache import KVCache
+from tenuto.engine.output_check import mismatch
 from tenuto.engine.request import Request
 from tenuto.engine.scheduler import Scheduler, Share
 from tenuto.engine.session import Session
@@ -117,7 +118,7 @@ class Stepper:
 
     def commit(self, batch: Batch, output: Output, now: float) -> None:
         """Take in what a step computed. Raises StepFailed, with nothing committed, if it cannot be used."""
-        problem = _mismatch(batch, output, self._config.vocab_size)
+        problem = mismatch(batch, output, self._config.vocab_size)
         if problem is not None:
             raise StepFailed(f"the executor's output of step {batch.step} is unusable: {problem}")
         self._end_step(batch)
@@ -234,13 +235,12 @@ class Stepper:
             return
         drafts = piece.drafts[: output.num_accepted.get(index, 0)]
         choice = generation.take_choice(request, (*drafts, token), self._speculator.learn)
-        self._commit_kv(request, piece, choice.num_accepted, now)
-        self._counts.decodes += 1
-        self._counts.sampled += len(choice.emissions)
+        self._commit_kv(request, piece, choice.num_kept, now)
+        self._count_choice(request, piece, choice)
         logprobs = output.logprobs.get(index)
         place = 0
-        for emission in choice.emissions:
-            self._emit(request, emission, now, None if logprobs is None else logprobs[place])
+        for number, emission in enumerate(choice.emissions):
+            self._emit(request, emission, now, None if logprobs is None else logprobs[place], accepted=number > 0)
             place += len(emission.ids)
         if choice.error is not None:
             self._fail(request, choice.error, now)
@@ -259,10 +259,10 @@ class Stepper:
             return
         self._emit(request, emission, now)
 
-    def _commit_kv(self, request: Request, piece: SequenceSlice, num_accepted: int, now: float) -> None:
-        """The KV of a slice's known tokens and accepted drafts stands; that of the other drafts is forgotten."""
+    def _commit_kv(self, request: Request, piece: SequenceSlice, num_drafts: int, now: float) -> None:
+        """The KV of a slice's known tokens and first `num_drafts` drafts stands; that of the others is forgotten."""
         session, counts = request.session, self._counts
-        num_tokens = piece.num_known + num_accepted
+        num_tokens = piece.num_known + num_drafts
         end = piece.start + num_tokens
         self._cache.commit(session.table, num_tokens, session.tokens)
         again = max(0, min(request.num_reached, end) - piece.start)
@@ -276,15 +276,29 @@ class Stepper:
         counts.recomputed += again
         if piece.num_drafts:
             self._cache.trim(session.table, len(session.tokens))
-            request.num_accepted += num_accepted
-            session.total_drafted_tokens += piece.num_drafts
-            session.total_accepted_tokens += num_accepted
-            counts.drafted += piece.num_drafts
-            counts.accepted += num_accepted
 
-    def _emit(self, request: Request, emission: Emission, now: float, logprob: TokenLogprob | None = None) -> None:
+    def _count_choice(self, request: Request, piece: SequenceSlice, choice: Choice) -> None:
+        session, counts = request.session, self._counts
+        counts.decodes += bool(choice.emissions)
+        counts.sampled += len(choice.emissions)
+        counts.drafted += piece.num_drafts
+        counts.accepted += choice.num_accepted
+        request.num_accepted += choice.num_accepted
+        session.total_drafted_tokens += piece.num_drafts
+        session.total_accepted_tokens += choice.num_accepted
+
+    def _emit(
+        self,
+        request: Request,
+        emission: Emission,
+        now: float,
+        logprob: TokenLogprob | None = None,
+        *,
+        accepted: bool = False,
+    ) -> None:
         """Args:
         logprob: of the sampled id, if there is one and it was asked for.
+        accepted: it was drafted.
         """
         ids, num_forced, finish = emission
         assert request.params is not None
@@ -296,7 +310,9 @@ class Stepper:
         if request.first_token_s is None:
             request.first_token_s = now
         usage = None if finish is None else request.usage(now)
-        delta = TokenDelta(ids=ids, num_forced=num_forced, logprobs=logprobs, finish=finish, usage=usage)
+        delta = TokenDelta(
+            ids=ids, num_forced=num_forced, accepted=accepted, logprobs=logprobs, finish=finish, usage=usage
+        )
         self._outbox.append(Delta(request=request.id, tokens=delta, done=finish is not None))
         if finish is not None:
             self._finish(request, now)
@@ -367,25 +383,3 @@ def _pooled(request: Request) -> NDArray[np.float32] | None:
     assert request.state_sum is not None, "everything is computed, but no state was pooled"
     count = len(request.session.tokens) if request.pooling == "mean" else 1
     return (request.state_sum / count).astype(np.float32)
-
-
-def _mismatch(batch: Batch, output: Output, vocab_size: int) -> str | None:
-    """Why an output cannot belong to the batch; None if it can."""
-    if len(output.token_ids) != len(batch.slices):
-        return f"{len(output.token_ids)} ids for {len(batch.slices)} slices"
-    for index, (piece, token) in enumerate(zip(batch.slices, output.token_ids, strict=True)):
-        if (index in output.states) != (piece.states is not None and index not in output.broken):
-            return "hidden states are missing, or were not asked for"
-        if index in output.broken and piece.states is not None:
-            continue
-        if (token is not None or index in output.broken) != piece.samples:
-            return "an id where none was asked for" if token is not None else "an id is missing"
-        if token is not None and not 0 <= token < vocab_size:
-            return f"token id {token} is out of range"
-        num_accepted = output.num_accepted.get(index, 0)
-        if not 0 <= num_accepted <= piece.num_drafts:
-            return f"{num_accepted} drafts of {piece.num_drafts} are accepted"
-        num_scored = 0 if token is None or piece.logprobs is None else num_accepted + 1
-        if len(output.logprobs.get(index, ())) != num_scored:
-            return "a log-probability is missing, or was not asked for"
-    return None

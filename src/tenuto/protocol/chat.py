@@ -59,6 +59,7 @@ class ChatUsage(msgspec.Struct, frozen=True, kw_only=True):
     num_recomputed: int = 0  # again, after preemption
     num_generated: int = 0
     num_forced: int = 0
+    num_accepted: int = 0  # sampled ones that were guessed right, without a step of their own
     num_steps: int = 0
     queued_s: float = 0.0
     ttft_s: float = 0.0

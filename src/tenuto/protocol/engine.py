@@ -70,7 +70,7 @@ class GenerateUsage(msgspec.Struct, frozen=True, kw_only=True):
     num_recomputed: int = 0  # computed again because the pool was full (preemption)
     num_generated: int = 0  # new ids, sampled and forced
     num_forced: int = 0  # of the new ids, those the grammar forced (jump-forward)
-    num_accepted: int = 0  # of the new ids, those that were guessed right, and so needed no step of their own
+    num_accepted: int = 0  # of the new ids, sampled ones that were guessed right: each spared a step
     num_steps: int = 0  # engine steps this call took part in
     queued_s: float = 0.0
     ttft_s: float = 0.0  # call to first new id
@@ -92,10 +92,13 @@ FORCED_LOGPROB = TokenLogprob(logprob=0.0, forced=True)
 
 
 class TokenDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """New ids of one step. The last delta of a stream, and only it, has `finish` and `usage`."""
+    """A sampled id and what is forced after it; or only forced ones. The last delta of a stream, and only it, has
+    `finish` and `usage`.
+    """
 
     ids: tuple[TokenId, ...] = ()
     num_forced: int = 0  # how many of `ids`, its last ones, were forced
+    accepted: bool = False  # the sampled id was guessed right: it comes from the same step as the delta before
     logprobs: tuple[TokenLogprob, ...] = ()  # one for each id, if they were asked for
     finish: FinishReason | None = None
     usage: GenerateUsage | None = None

@@ -32,6 +32,7 @@ class Call:
     twin: TokenGrammar | None = None  # a copy of the grammar that only sees what was emitted
     ids: list[TokenId] = field(default_factory=list)
     num_forced: int = 0
+    num_accepted: int = 0
     finish: FinishReason | None = None
     usage: GenerateUsage | None = None
     error: TenutoError | None = None
@@ -201,6 +202,7 @@ class EngineDriver:
             tokens.append(token)
         call.ids.extend(ids)
         call.num_forced += num_forced
+        call.num_accepted += delta.accepted
         if call.ids and call.first_step is None:
             call.first_step = self.executor.num_steps
 
@@ -209,6 +211,7 @@ class EngineDriver:
         assert usage.num_prompt == usage.num_held + usage.num_shared + usage.num_computed
         assert min(usage.num_held, usage.num_shared, usage.num_computed, usage.num_recomputed) >= 0
         assert (usage.num_generated, usage.num_forced) == (len(call.ids), call.num_forced)
+        assert usage.num_accepted == call.num_accepted
         # Ids that a grammar forces at the very beginning are there before the first step.
         assert min(usage.queued_s, usage.ttft_s) >= 0
         assert max(usage.queued_s, usage.ttft_s) <= usage.total_s

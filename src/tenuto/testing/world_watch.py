@@ -241,7 +241,6 @@ class WatchedEngine(Engine):
             self._history.expect(piece.attempt <= MAX_ATTEMPTS, f"{piece.request} was preempted {piece.attempt} times")
             num_tokens = piece.num_known + num_accepted.get(index, 0)
             entry.num_computed += sign * num_tokens
-            entry.num_accepted += sign * num_accepted.get(index, 0)
             entry.num_steps += sign
             entry.end = piece.start + num_tokens
             self._num_computed += sign * num_tokens
@@ -253,6 +252,7 @@ class WatchedEngine(Engine):
         if delta.tokens is not None:
             entry.num_new += len(delta.tokens.ids)
             entry.num_forced += delta.tokens.num_forced
+            entry.num_accepted += delta.tokens.accepted
         if delta.done:
             del self.entries[delta.request]
             if delta.error is not None:
