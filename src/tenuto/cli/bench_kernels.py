@@ -24,7 +24,7 @@ def bench_kernels(
     plot: Annotated[Path | None, typer.Option(help="Draw the roofline to this SVG file.")] = None,
     model: options.Model = None,
     precision: Annotated[str, typer.Option(help="fp32, bf16 or int8.")] = "int8",
-    kv_type: Annotated[str | None, typer.Option(help="float or int8.", show_default="float")] = None,
+    kv_type: options.KVType = None,
     threads: options.Threads = None,
 ) -> None:
     """Time each kernel and whole steps against this machine's read bandwidth and peaks, measured in the same run."""
@@ -43,19 +43,20 @@ def bench_kernels(
 
 
 def _measure(config: Config, context: int, quick: bool) -> KernelReport:
-    """Raises ConfigError where there are no native kernels, or the model's context is shorter."""
+    """Raises ConfigError where there are no native kernels, or the model's context is shorter; NeverFits."""
     import time
 
     from tenuto.bench.kernels.cases import Sizes
     from tenuto.bench.kernels.limits import Probe
     from tenuto.bench.kernels.report import KernelReport
-    from tenuto.bench.kernels.run import Wanted, measure
+    from tenuto.bench.kernels.run import Wanted, measure, needed_bytes
     from tenuto.bench.kernels.timing import Effort
     from tenuto.bench.machine import describe_machine
     from tenuto.clock import RealClock
     from tenuto.device.choose import num_cores
     from tenuto.device.cpu import native_library
-    from tenuto.errors import ConfigError
+    from tenuto.errors import ConfigError, NeverFits
+    from tenuto.field import available_bytes
     from tenuto.wiring import load
 
     library = native_library()
@@ -68,6 +69,12 @@ def _measure(config: Config, context: int, quick: bool) -> KernelReport:
     effort = Effort(0.05, 3) if quick else Effort(0.3, 9)
     sizes = Sizes(rows=(1, 8, 512), contexts=(1024,), num_sessions=_SESSIONS) if quick else Sizes()
     wanted = Wanted(sizes, context, prefill_tokens=min(512, most), memory_bytes=1 << 28 if quick else 1 << 30)
+    needed, available = needed_bytes(loaded.decoder, wanted), available_bytes() if config.check_memory else None
+    if available is not None and needed > available:
+        raise NeverFits(
+            f"measuring needs {needed / 1e9:.2f} GB beside the model, {available / 1e9:.2f} GB are free; "
+            "a smaller --context, --kv-type int8 or --quick takes less"
+        )
     probe = Probe(library, config.num_threads or num_cores(), time.perf_counter, effort)
     with Console(stderr=True).status("measuring") as status:
         limits, kernels, steps = measure(loaded.decoder, probe, wanted, lambda what: status.update(f"measuring {what}"))

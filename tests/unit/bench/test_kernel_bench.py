@@ -28,7 +28,7 @@ from tenuto.checkpoint import open_checkpoint
 from tenuto.cli.main import app
 from tenuto.device import ReferenceDevice
 from tenuto.device.cpu import CpuDevice, native_library
-from tenuto.errors import ConfigError
+from tenuto.errors import ConfigError, NeverFits
 from tenuto.model import Decoder, load_model
 
 LIBRARY = native_library()
@@ -235,6 +235,15 @@ def test_the_command_measures_and_draws(tmp_path: Path, monkeypatch: pytest.Monk
     assert "<svg" in (tmp_path / "roof.svg").read_text(encoding="utf-8")
     too_long = CliRunner().invoke(app, [*arguments, "--context", "2048"])
     assert isinstance(too_long.exception, ConfigError) and "2048" in str(too_long.exception)
+
+
+@native
+def test_what_does_not_fit_is_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_runnable(tmp_path / "m")
+    monkeypatch.setenv("TENUTO_KV_TOKENS", "64")
+    monkeypatch.setattr("tenuto.field.available_bytes", lambda: 200_000_000)
+    result = CliRunner().invoke(app, ["bench", "kernels", "--quick", "--model", str(path), "--context", "64"])
+    assert isinstance(result.exception, NeverFits) and "0.27 GB" in str(result.exception)
 
 
 def test_the_numbers_as_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tenuto.bench.kernels.cases import Case, Sizes, kernel_cases
+from tenuto.bench.kernels.cases import Case, Sizes, kernel_cases, linear_shapes
 from tenuto.bench.kernels.limits import Probe
 from tenuto.bench.kernels.report import KernelTime, Limits, StepTime
 from tenuto.bench.kernels.steps import steps_to_measure, time_step, weight_bytes
@@ -23,6 +23,19 @@ class Wanted:
     context: int  # tokens of each session before a decode step
     prefill_tokens: int = 512
     memory_bytes: int = 1 << 30  # of the buffer that no cache holds
+
+
+def needed_bytes(decoder: Decoder, wanted: Wanted) -> int:
+    """What measuring holds at once beside the model, about."""
+    config, sizes = decoder.config, wanted.sizes
+    kv = decoder.kv_bytes_per_token() * sizes.num_sessions
+    step = kv * (wanted.context + decoder.device.block_size)
+    one_layer = kv * max(sizes.contexts) // config.num_layers
+    matrix = (
+        2 * 4 * max(num_out * num_in for num_out, num_in in linear_shapes(config).values())
+    )  # as floats, and packed
+    reading = weight_bytes(decoder, sizes.num_sessions) + step  # a buffer as large as what a step reads
+    return max(wanted.memory_bytes, step + reading, sizes.working_bytes + max(one_layer, matrix))
 
 
 def measure(

@@ -1,0 +1,30 @@
+"""The packed form on disk and its version go together: files of another form must not be found under this one's key."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from tenuto.device.cpu import CpuDevice, native_library
+from tenuto.device.packing import PackingDevice
+
+LIBRARY = native_library()
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++ compiler")
+
+# What the kernels make of the matrix below. If this test fails because the packed form was changed on purpose, change
+# the version in `CpuDevice.packed_format` too, and put both here.
+KNOWN = {
+    "int8 panels of 16, groups of 64, version 1": "bdb1b1bee26d2d2a57546bdfc227ad6e46bec5b569018fa80937243c6c63ea56",
+}
+
+
+def test_the_packed_form_is_the_one_its_version_says() -> None:
+    assert LIBRARY is not None
+    device = CpuDevice(LIBRARY, 1)
+    assert isinstance(device, PackingDevice)
+    matrix = (np.arange(50 * 150, dtype=np.float32).reshape(50, 150) * 37 % 1001 - 500) / 64
+    packed = device.export_linear(device.prepare_linear([matrix], [np.arange(50, dtype=np.float32)]))
+    digest = hashlib.sha256(f"{packed.form} {packed.packed.shape[0]} ".encode() + packed.packed.numpy().tobytes())
+    assert KNOWN.get(device.packed_format) == digest.hexdigest()
