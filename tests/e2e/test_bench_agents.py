@@ -25,19 +25,6 @@ pytestmark = pytest.mark.model
 def test_the_command_measures_both_sides_and_writes_json_and_a_plot(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tenuto", "bench", "agents"]
     small = "--agents 2 --turns 2 --prompt-words 40 --result-words 10 --output-tokens 3 --tool-ms 1"
-        "--agents",
-        "2",
-        "--turns",
-        "2",
-        "--prompt-words",
-        "40",
-        "--result-words",
-        "10",
-        "--output-tokens",
-        "3",
-        "--tool-ms",
-        "1",
-    ]
     plot = tmp_path / "图.svg"
     result = subprocess.run(
         [*command, *small.split(), "--compare", "--rounds", "1", "--json", "--plot", str(plot)],
