@@ -28,6 +28,7 @@ from tenuto.embedding import (
     TextRules,
 )
 from tenuto.errors import ConfigError, UnsupportedModel
+from tenuto.field import available_bytes, require_encoder_room
 from tenuto.hub import locate
 from tenuto.model import Encoder, load_encoder
 from tenuto.protocol.embedding import EmbedderInfo, EmbeddingClient, RerankClient, RerankerInfo
@@ -50,7 +51,7 @@ class LoadedEncoder:
 
 
 def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
-    """Read an encoder's files. Raises ModelFileError, UnsupportedModel, ConfigError."""
+    """Read an encoder's files. Raises ModelFileError, UnsupportedModel, NeverFits, ConfigError."""
     import torch
 
     if config.num_threads is not None:
@@ -61,6 +62,7 @@ def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
     if config.max_model_tokens is not None and config.max_model_tokens > most:
         raise ConfigError(f"setting max_model_tokens: {config.max_model_tokens} exceeds the model's {most}")
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, sizes.vocab_size)
+    require_encoder_room(checkpoint, config.precision, available_bytes() if config.check_memory else None)
     frame = frame_of(checkpoint.tokenizer, tokenizer).with_types(sizes.num_token_types)
     return LoadedEncoder(
         name=checkpoint.name,

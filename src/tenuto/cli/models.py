@@ -72,8 +72,13 @@ def list_models(
         list_cache(as_json)
         return
     config = Config.load()
-    names = [EMBEDDED_MODEL, config.model] + [str(p) for given in paths or [] for p in _candidates(given)]
-    listed = [_listed(name, config) for name in dict.fromkeys(names)]
+    names, unusable = [EMBEDDED_MODEL, config.model], []
+    for given in paths or []:
+        try:
+            names += map(str, _candidates(given))
+        except ConfigError as error:  # keeps no other path from being listed
+            unusable.append(ListedModel(name=str(given), path=str(given), runs=False, problem=str(error)))
+    listed = [_listed(name, config) for name in dict.fromkeys(names)] + unusable
     if as_json:
         for model in listed:
             typer.echo(json.dumps(asdict(model), ensure_ascii=False))
@@ -87,7 +92,10 @@ def _candidates(given: Path) -> list[Path]:
     """A model itself, or the models directly inside a folder. Raises ConfigError if there is none."""
     if not given.is_dir() or (given / "config.json").exists():
         return [given]
-    found = sorted(p for p in given.iterdir() if p.suffix == ".gguf" or (p / "config.json").exists())
+    try:
+        found = sorted(p for p in given.iterdir() if p.suffix == ".gguf" or (p / "config.json").exists())
+    except OSError as error:
+        raise ConfigError(f"{given}: {error.strerror}") from error
     if not found:
         raise ConfigError(f"{given}: no GGUF file and no Hugging Face directory (one with a config.json) in there")
     return found

@@ -17,6 +17,10 @@ from tenuto.cli.fetching import fetch_model
 from tenuto.cli.render import Show, ShowText, json_lines
 from tenuto.config import Config
 
+_FEWER_TOOLS = (
+    "The built-in tools and their examples take over a thousand tokens: --tools with a few of your own takes less."
+)
+
 
 def run(
     question: Annotated[str, typer.Argument(help="The question; `-` reads it from standard input.")],
@@ -43,6 +47,8 @@ def run(
         finished = anyio.run(_answer, text.strip(), config, box, hold, show)
     if not as_json:
         _print_usage(finished)
+        if finished.error_code == "context_length_error" and tools is None:
+            Console(stderr=True).print(_FEWER_TOOLS, highlight=False, markup=False, soft_wrap=True)
     if finished.reason != "answer":
         raise typer.Exit(1)
 

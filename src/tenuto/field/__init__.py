@@ -1,6 +1,6 @@
 """What gets people onto their hardware: whether a model will run here."""
 
-from tenuto.field.fit import Room, require_room
+from tenuto.field.fit import Room, require_encoder_room, require_room
 from tenuto.field.memory import available_bytes
 from tenuto.field.model_check import Conditions, check_model
 from tenuto.field.report import ModelReport, PrecisionFit, TensorType
@@ -13,5 +13,6 @@ __all__ = [
     "TensorType",
     "available_bytes",
     "check_model",
+    "require_encoder_room",
     "require_room",
 ]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from tenuto.checkpoint import Checkpoint
+from tenuto.checkpoint.encoders import EncoderCheckpoint, EncoderConfig
 from tenuto.device.protocol import KVType, Precision
 from tenuto.errors import NeverFits, UnsupportedModel
 from tenuto.field.measure import Unread, held_bytes, measuring_device
 from tenuto.field.report import PrecisionFit
-from tenuto.model import load_model
+from tenuto.model import load_encoder, load_model
 from tenuto.model.load import expected_shapes
+from tenuto.model.load_encoder import expected_encoder_shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,12 @@ def decoder_fit(
     return fit
 
 
+def encoder_fit(path: Path, config: EncoderConfig, precision: Precision, room: Room) -> PrecisionFit:
+    unread = Unread(path, config, expected_encoder_shapes(config))
+    encoder = load_encoder(unread, measuring_device(precision))  # type: ignore[arg-type]
+    return sized_fit(precision, held_bytes(encoder), 0, room)
+
+
 def sized_fit(
     precision: str, weight_bytes: int, kv_bytes_per_token: int, room: Room, kv_type: KVType = "float"
 ) -> PrecisionFit:
@@ -69,9 +78,8 @@ def require_room(checkpoint: Checkpoint, precision: Precision, room: Room) -> No
         NeverFits: weights and KV need more memory than is free.
     """
     shapes = expected_shapes(checkpoint.config)
-    stored = {name: checkpoint.shape(name) for name in checkpoint.tensor_names()}
-    if any(stored.get(name) != shape for name, shape in shapes.items()):
-        return  # the loader names what is missing or misshapen, and sizes nobody has are not worth measuring
+    if not _has(checkpoint, shapes):
+        return
     fit = decoder_fit(checkpoint, shapes, precision, room)
     if fit.problem:
         raise UnsupportedModel(f"{checkpoint.path}: {fit.problem}")
@@ -80,6 +88,26 @@ def require_room(checkpoint: Checkpoint, precision: Precision, room: Room) -> No
             f"{checkpoint.path}: {needed(fit, room)}; another precision or a smaller kv_tokens takes less "
             "(`tenuto models check` says how much), and check_memory=false lets it try all the same"
         )
+
+
+def require_encoder_room(checkpoint: EncoderCheckpoint, precision: Precision, available_bytes: int | None) -> None:
+    """The same of an encoder, which has no KV. Raises NeverFits."""
+    if not _has(checkpoint, expected_encoder_shapes(checkpoint.config)):
+        return
+    room = Room(kv_tokens=0, available_bytes=available_bytes)
+    fit = encoder_fit(checkpoint.path, checkpoint.config, precision, room)
+    if fit.fits is False:
+        raise NeverFits(
+            f"{checkpoint.path}: {needed(fit, room)}; another precision takes less (`tenuto models check` says how "
+            "much), and check_memory=false lets it try all the same"
+        )
+
+
+def _has(checkpoint: Checkpoint | EncoderCheckpoint, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the files hold what the config asks for. What is missing or misshapen the loader names, and sizes that
+    nobody has are not worth measuring."""
+    stored = {name: checkpoint.shape(name) for name in checkpoint.tensor_names()}
+    return all(stored.get(name) == shape for name, shape in shapes.items())
 
 
 def needed(fit: PrecisionFit, room: Room) -> str:

@@ -17,11 +17,9 @@ from tenuto.checkpoint.json_file import read_json
 from tenuto.clock import Clock
 from tenuto.device.protocol import KVType, Precision
 from tenuto.errors import ModelFileError, TemplateError
-from tenuto.field.fit import Room, decoder_fit, needed, sized_fit
-from tenuto.field.measure import Unread, held_bytes, measuring_device
+from tenuto.field.fit import Room, decoder_fit, encoder_fit, needed
 from tenuto.field.report import ModelReport, TensorType
 from tenuto.field.stages import Stages, directory_problems, problems_of
-from tenuto.model import load_encoder
 from tenuto.model.load import expected_shapes
 from tenuto.model.load_encoder import expected_encoder_shapes
 from tenuto.protocol.messages import Message, ToolSpec
@@ -142,11 +140,9 @@ def _check_encoder(path: Path, conditions: Conditions, found: _Findings) -> None
     shapes = expected_encoder_shapes(config)
     _describe(checkpoint, shapes, found)
     found.values |= {"family": config.family, "max_model_tokens": config.max_model_tokens, "use": "embedding"}
-    fits = []
-    for precision in conditions.precisions:
-        encoder = load_encoder(Unread(path, config, shapes), measuring_device(precision))  # type: ignore[arg-type]
-        fits.append(sized_fit(precision, held_bytes(encoder), 0, conditions.room))
-    found.values["precisions"] = tuple(fits)
+    found.values["precisions"] = tuple(
+        encoder_fit(path, config, precision, conditions.room) for precision in conditions.precisions
+    )
     stages = Stages(path)
     stages.attempt(lambda: Tokenizer.from_files(checkpoint.tokenizer, config.vocab_size))
     found.values["tokenizer"] = _tokenizer_kind(checkpoint.tokenizer)
@@ -193,8 +189,13 @@ def _check_text(checkpoint: Checkpoint, folder: Path, clock: Clock, found: _Find
         template = ChatTemplate(files.chat_template, tokenizer, clock)
         for tools in ((), (_TOOL,)):
             prompt = template.render([Message(role="user", content="?")], tools, add_generation_prompt=True)
-            if not tokenizer.encode(prompt):
+            num_tokens = len(tokenizer.encode(prompt))
+            if not num_tokens:
                 raise TemplateError("the chat template renders a conversation to nothing")
+            if not tools and num_tokens >= (limit := checkpoint.config.max_model_tokens):
+                found.problems.append(
+                    f"context: it holds {limit} tokens, but a question of one letter needs {num_tokens}"
+                )
     except TemplateError as error:
         found.problems.append(f"chat template: {error}")
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from runnable_models import write_runnable
 from tenuto.agents import TurnStarted
 from tenuto.cli.chat import next_query
 from tenuto.cli.render import json_lines
@@ -102,3 +103,15 @@ def test_chat_answers_unknown_commands_itself(
     console = Console(width=200)
     assert [next_query(console), next_query(console), next_query(console)] == ["/new", "北京？", None]
     assert capsys.readouterr().out.count("starts over") == 1
+
+
+def test_a_context_too_small_for_the_built_in_tools_names_the_way_out(tmp_path: Path) -> None:
+    path = str(write_runnable(tmp_path / "模型"))
+    result = tenuto("run", "hi", "--model", path)
+    assert result.returncode == 1 and "--tools with a few of your own" in result.stderr
+    tools = tmp_path / "tools.py"
+    tools.write_text(
+        f"{'from tenuto.tools import tool'}\n@tool\ndef f(x: str) -> str:\n    '{'d' * 3000}'\n    return x\n"
+    )
+    result = tenuto("run", "hi", "--model", path, "--tools", str(tools))
+    assert result.returncode == 1 and "--tools with" not in result.stderr

@@ -90,3 +90,20 @@ def test_a_configured_id_is_listed_without_being_fetched(
     result = run("--json")
     assert result.exit_code == 1 and "tenuto models download hf:org/name" in result.stdout
     assert hub.requests == []
+
+
+def test_a_path_that_cannot_be_used_does_not_keep_others_from_being_listed(run: Run, tmp_path: Path) -> None:
+    path = write_runnable(tmp_path / "m")
+    (tmp_path / "空").mkdir()
+    result = run("空", str(path), "nowhere", "--json")
+    listed = {Path(line["path"]).name: line for line in map(json.loads, result.stdout.splitlines())}
+    assert result.exit_code == 1 and listed["m"]["runs"]
+    assert not listed["空"]["runs"] and "no GGUF file" in listed["空"]["problem"]
+    assert not listed["nowhere"]["runs"]
+
+
+def test_a_context_too_small_for_a_question_is_told(run: Run, tmp_path: Path) -> None:
+    path = write_runnable(tmp_path / "m", max_position_embeddings=20)
+    result = run("check", str(path))
+    assert result.exit_code == 1 and "context: it holds 20 tokens" in " ".join(result.stdout.split())
+    assert run("check", str(write_runnable(tmp_path / "n", max_position_embeddings=256))).exit_code == 0

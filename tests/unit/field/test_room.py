@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 
 from runnable_models import write_runnable
-from tenuto import wiring
+from tenuto import wiring, wiring_embedding
 from tenuto.checkpoint import open_checkpoint
+from tenuto.checkpoint.encoders import open_encoder
 from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.device.cpu import native_library
 from tenuto.device.protocol import KVType, Precision
 from tenuto.errors import ModelFileError, NeverFits, UnsupportedModel
-from tenuto.field import Conditions, Room, check_model, fit, require_room
+from tenuto.field import Conditions, Room, check_model, fit, require_encoder_room, require_room
 from tenuto.field.fit import decoder_fit
 from tenuto.model.load import expected_shapes
+from tiny_encoders import bert, save_encoder
 from tiny_models import TinyLlama
 
 
@@ -94,3 +96,20 @@ def _load_without_reading(config: Config) -> None:
         wiring.load(config, RealClock())
     finally:
         patch.undo()
+
+
+def test_an_encoder_without_room_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_encoder(tmp_path / "编码器", bert())
+    checkpoint = open_encoder(path)
+    total = fit.encoder_fit(path, checkpoint.config, "fp32", room(None)).total_bytes
+    assert total > 0
+    require_encoder_room(checkpoint, "fp32", total)
+    require_encoder_room(checkpoint, "fp32", None)
+    with pytest.raises(NeverFits, match="编码器: fp32 needs .* GB .*check_memory"):
+        require_encoder_room(checkpoint, "fp32", total - 1)
+    monkeypatch.setattr(wiring_embedding, "available_bytes", lambda: 1)
+    settings = Config(model=str(path), num_threads=1)
+    assert wiring_embedding.load_text_encoder(path, settings.model_copy(update={"check_memory": False})).name
+    monkeypatch.setattr(wiring_embedding, "load_encoder", lambda *_: pytest.fail("weights were read"))
+    with pytest.raises(NeverFits):
+        wiring_embedding.load_text_encoder(path, settings)
