@@ -105,7 +105,7 @@ def test_an_encoder_without_room_is_refused_before_it_is_read(tmp_path: Path, mo
     assert total > 0
     require_encoder_room(checkpoint, "fp32", total)
     require_encoder_room(checkpoint, "fp32", None)
-    with pytest.raises(NeverFits, match="编码器: fp32 needs .* GB .*check_memory"):
+    with pytest.raises(NeverFits, match=r"编码器: fp32 needs .* GB .*check_memory"):
         require_encoder_room(checkpoint, "fp32", total - 1)
     monkeypatch.setattr(wiring_embedding, "available_bytes", lambda: 1)
     settings = Config(model=str(path), num_threads=1)
