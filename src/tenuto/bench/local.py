@@ -165,7 +165,7 @@ async def _settings(started: RunningModel, config: Config) -> dict[str, str]:
 
 
 async def _warm_up(engine: EngineClient) -> None:
-    """Memory is touched and threads are started before the clock runs. Another tenant shares no KV with the workload."""
+    """Touches memory and starts threads before the clock runs. Another tenant shares no KV with the workload."""
     info = await engine.info()
     session = SessionId("warm-up")
     hints = RunHints(tenant="warm-up")

@@ -16,7 +16,7 @@ from anyio.abc import Process
 from tenuto.errors import TenutoError
 
 _INSTALL_S = 3600
-_STOP_S = 20
+_STOP_S = 20.0
 _SHOWN_LINES = 4
 
 
@@ -89,11 +89,13 @@ async def process(command: Sequence[str], log: Path, more_environment: Mapping[s
         started = await anyio.open_process(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
         )
+        wait_s = 0.0  # what was cancelled or failed is not waited for
         try:
             yield started
+            wait_s = _STOP_S
         finally:
             with anyio.CancelScope(shield=True):
-                await _end(started)
+                await _end(started, wait_s)
 
 
 def _environment() -> dict[str, str]:
@@ -102,12 +104,12 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ours and not name.startswith("TENUTO_")}
 
 
-async def _end(started: Process) -> None:
+async def _end(started: Process, wait_s: float) -> None:
     """Its input ends; if that is not enough it is terminated, and at last killed."""
     if started.stdin is not None:
         await started.stdin.aclose()
-    for stop in (started.terminate, started.kill):
-        with anyio.move_on_after(_STOP_S):
+    for stop, patience_s in ((started.terminate, wait_s), (started.kill, _STOP_S)):
+        with anyio.move_on_after(patience_s):
             await started.wait()
         if started.returncode is not None:
             break

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from tenuto.bench.driver import Progress
-from tenuto.bench.peers.environment import PeerUnavailable
 from tenuto.bench.peers.peer import Peer
 from tenuto.bench.records import RunRecord
 from tenuto.bench.report import Ratio, ratio
 from tenuto.bench.summary import Summary, summarise
 from tenuto.bench.workload import TokenWorkload
-from tenuto.errors import TenutoError, UnsupportedModel
+from tenuto.errors import TenutoError
 
 Tell = Callable[[str], None]
 
@@ -33,7 +32,7 @@ def prepare(peers: Sequence[Peer], tell: Tell) -> tuple[list[Peer], list[str]]:
         tell(f"preparing {peer.name} ...")
         try:
             peer.prepare()
-        except (PeerUnavailable, UnsupportedModel) as error:
+        except TenutoError as error:
             missing.append(f"{peer.name} is left out: {error}")
         else:
             ready.append(peer)
