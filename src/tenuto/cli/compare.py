@@ -76,9 +76,9 @@ def compare(
     """Say how two settings of a model differ: predictions, layers, copies, tool calls, memory, speed."""
     from tenuto.cli.comparison import Side  # these bring in torch: seconds that `--help` need not wait for
     from tenuto.cli.comparison import compare as measure
+    from tenuto.cli.comparison_plot import check_plot, write_plot
     from tenuto.cli.comparison_table import show
     from tenuto.compare.plan import Plan, read_parts
-    from tenuto.compare.plot import svg
     from tenuto.compare.requirements import Requirements, unmet
     from tenuto.compare.setting import parse_setting
     from tenuto.compare.texts import read_text, shipped_texts
@@ -91,18 +91,20 @@ def compare(
         num_prompts=prompts,
     )
     required.check(plan)
+    if plot is not None:
+        check_plot(plot, plan)
     sides = []
     for setting in (parse_setting(a), parse_setting(b)):
         config = setting.config(model=model, num_threads=threads, kv_tokens=_KV_TOKENS)
         sides.append(Side(setting, config, fetch_model(config)))
     with _shown_stages() as stages:
         found = measure(sides[0], sides[1], plan, stages)
-    if plot is not None:
-        plot.write_text(svg(found), encoding="utf-8")
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())
     else:
         show(found, Console())
+    if plot is not None:
+        write_plot(found, plot)
     if problems := unmet(required, found):
         for problem in problems:
             typer.echo(f"tenuto: {problem}", err=True)

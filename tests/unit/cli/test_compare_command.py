@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import Result
@@ -51,7 +52,8 @@ def test_json_holds_what_was_asked_for(run: Run, model: str, tmp_path: Path) -> 
     assert all(s["is_interleaved"] and s["a_s"] > 0 for s in found["speeds"])
     assert found["calls"] is None and "2048" in found["skipped"][0]  # a byte a token: the prompt is too long
     assert found["verdict"]["is_safe_for_exact"] is not True
-    assert (tmp_path / "kl.svg").read_text(encoding="utf-8").startswith("<svg")
+    lines = ElementTree.parse(tmp_path / "kl.svg").findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.attrib["points"].split()) for line in lines] == [2, 2]
 
 
 def test_a_setting_against_itself_shows_no_difference_in_words(run: Run, model: str) -> None:
@@ -130,6 +132,8 @@ def test_where_both_have_no_room_each_is_timed_alone(run: Run, model: str, monke
         (("fp32", "int3"), "'int3' is no precision"),
         (("fp32", "bf16", "--only", "speeed"), "--only: 'speeed'"),
         (("fp32", "bf16", "--only", "speed", "--max-kl", "1"), "--max-kl needs the part accuracy"),
+        (("fp32", "bf16", "--only", "speed", "--plot", "x.svg"), "--plot needs the part accuracy"),
+        (("fp32", "bf16", "--plot", "no/folder/x.svg"), "no file can be written there"),
         (("fp32", "bf16", "--text", "nowhere.txt"), "text nowhere.txt: No such file"),
         (("fp32", "bf16,model=/nowhere/x.gguf"), "no model at /nowhere/x.gguf"),
         (("fp32", "bf16/int8"), "kv_type"),
