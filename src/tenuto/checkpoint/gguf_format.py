@@ -94,8 +94,7 @@ class _Cursor:
             raise ModelFileError(f"{self.path}: {what} has {count} items; no list has more than {_MAX_ITEMS}")
         if item_kind == _STRING:
             self.need(8 * count, what)
-            item = f"an item of {what}"
-            return [self.string(item) for _ in range(count)]
+            return self._strings(count, f"an item of {what}")
         if item_kind not in _SCALARS:
             raise UnsupportedModel(f"{self.path}: {what} is an array of value type {item_kind}, which is not read")
         size = count * struct.calcsize(_SCALARS[item_kind])
@@ -103,6 +102,23 @@ class _Cursor:
         values = list(struct.unpack_from(f"<{count}{_SCALARS[item_kind]}", self.data, self.at))
         self.at += size
         return values
+
+    def _strings(self, count: int, what: str) -> list[str]:
+        """As `string`, many times: a vocabulary and its merges are hundreds of thousands."""
+        found, length_at = [], struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            self._fetch(8, what)
+            (length,) = length_at(self.data, self.at)
+            self.at += 8
+            end = self.at + length
+            if end > len(self.data):
+                self._fetch(length, what)
+            try:
+                found.append(self.data[self.at : end].decode())
+            except UnicodeDecodeError as error:
+                raise ModelFileError(f"{self.path}: {what} is not UTF-8") from error
+            self.at = end
+        return found
 
     def _fetch(self, num_bytes: int, what: str) -> None:
         """Make sure that the next bytes are in `data`."""

@@ -16,9 +16,10 @@ BYTE_OF_CHARACTER = _byte_of_character()
 
 def bytes_of(token: str) -> bytes:
     """The bytes that a token of a byte-level vocabulary stands for."""
-    if all(c in BYTE_OF_CHARACTER for c in token):
-        return bytes(BYTE_OF_CHARACTER[c] for c in token)
-    return token.encode("utf-8")  # an unused filler: nothing encodes to it
+    try:
+        return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))
+    except KeyError:
+        return token.encode("utf-8")  # an unused filler: nothing encodes to it
 
 
 def byte_of(token: str) -> int | None:
