@@ -33,8 +33,6 @@ from tenuto.text.tokenizer import Tokenizer
 from tenuto.tools import ToolRegistry
 from tenuto.wiring import LoadedModel, load, running
 
-_JUDGED = {"accuracy", "copies", "calls"}  # what "safe" needs
-
 
 @dataclass
 class _Work:
@@ -99,6 +97,8 @@ def _put_together(
     layers = layers_of(a, b)
     if layers is None and "layers" in plan.parts:
         work.skipped.append("layers: the models have other layers")
+    if not copies and "copies" in plan.parts:
+        work.skipped.append("copies: the context is too small for them")
     return Comparison(
         a=a.report,
         b=b.report,
@@ -108,7 +108,7 @@ def _put_together(
         calls=calls,
         speeds=speeds,
         skipped=tuple(dict.fromkeys(work.skipped)),
-        verdict=judge(texts, copies, calls, all_measured=set(plan.parts) >= _JUDGED and calls is not None),
+        verdict=judge(texts, copies, calls, all_measured=all((texts, copies, calls))),
     )
 
 

@@ -16,7 +16,7 @@ from tenuto.compare.steps import Head
 SURE = 0.9  # probability of its likeliest token from which A counts as sure of it
 PARTING_ERROR = 0.02  # relative error of the hidden states from which the sides have parted
 BUCKET_STARTS = (0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-_ROWS = 128  # logits of so many tokens are in memory at once
+ROWS = 128  # logits of so many tokens are in memory at once
 _TINY = 1e-30
 
 
@@ -59,8 +59,8 @@ def text_scores(a: tuple[Head, Tensor], b: tuple[Head, Tensor], ids: Sequence[in
         a: a side's head and its states, float32 [T, hidden] for the T ids.
     """
     following = torch.tensor(ids[1:])
-    for start in range(0, len(following), _ROWS):
-        rows = slice(start, min(start + _ROWS, len(following)))
+    for start in range(0, len(following), ROWS):
+        rows = slice(start, min(start + ROWS, len(following)))
         yield token_scores(a[0].logits(a[1][rows]), b[0].logits(b[1][rows]), following[rows])
 
 

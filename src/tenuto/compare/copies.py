@@ -31,6 +31,10 @@ class CopyTask:
     prompt_ids: tuple[TokenId, ...]
     line_ids: tuple[TokenId, ...]  # with the end of the line
 
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.line_ids)
+
 
 @dataclass(frozen=True)
 class Copied:

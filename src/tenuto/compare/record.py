@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tenuto.compare.accuracy import TokenScores, layer_report, text_report, text_scores
+from tenuto.compare.accuracy import ROWS, TokenScores, layer_report, text_report, text_scores
 from tenuto.compare.calls import Calls
 from tenuto.compare.copies import Copied, CopyTask, copied, copy_tasks
 from tenuto.compare.plan import Plan, Watch
 from tenuto.compare.report import LayerReport, SideReport, TextReport
-from tenuto.compare.steps import Head, hidden_states, layer_states
+from tenuto.compare.steps import CHUNK_TOKENS, Head, hidden_states, layer_states
 from tenuto.compare.texts import Text
 from tenuto.errors import ConfigError
 from tenuto.ids import TokenId
@@ -21,7 +21,6 @@ from tenuto.model import Decoder
 from tenuto.text.tokenizer import Tokenizer
 
 LAYER_TOKENS = 256  # on which the hidden states of every layer are compared
-_CHUNKS_SHOWN = 512
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Reading:
     """The ids that both sides compute."""
 
     texts: Mapping[str, tuple[TokenId, ...]]
-    copies: Mapping[str, tuple[CopyTask, ...]]
+    copies: Mapping[str, tuple[CopyTask, ...]]  # by kind; none if the context is too small for the longest
 
     @classmethod
     def of(cls, plan: Plan, tokenizer: Tokenizer, max_model_tokens: int) -> Reading:
@@ -49,7 +48,8 @@ class Reading:
         limit = min(plan.max_tokens, max_model_tokens)
         texts = {text.name: _ids(text, tokenizer, limit) for text in plan.texts}
         tasks = copy_tasks(tokenizer) if "copies" in plan.parts else {}
-        return cls(texts, tasks)
+        fits = all(task.num_tokens <= max_model_tokens for kind in tasks.values() for task in kind)
+        return cls(texts, tasks if fits else {})
 
     @property
     def first(self) -> tuple[TokenId, ...]:
@@ -83,7 +83,7 @@ def record(
 
 
 def _text(decoder: Decoder, name: str, ids: Sequence[int], watch: Watch) -> Tensor:
-    watch.begin(f"reading {name}", -(-len(ids) // _CHUNKS_SHOWN))
+    watch.begin(f"reading {name}", -(-len(ids) // CHUNK_TOKENS))
     states = []
     for chunk in hidden_states(decoder, ids):
         states.append(chunk)
@@ -95,12 +95,11 @@ def text_reports(a: SideRecord, b: SideRecord, reading: Reading, watch: Watch) -
     found = []
     for name in a.texts:
         ids = reading.texts[name]
-        watch.begin(f"comparing {name}", -(-len(ids) // _CHUNKS_SHOWN))
+        watch.begin(f"comparing {name}", -(-(len(ids) - 1) // ROWS))
         parts: list[TokenScores] = []
         for scores in text_scores((a.head, a.texts[name]), (b.head, b.texts[name]), ids):
-            if len(parts) * len(scores.kl) % _CHUNKS_SHOWN == 0:
-                watch.advance()
             parts.append(scores)
+            watch.advance()
         found.append(text_report(name, parts))
     return tuple(found)
 

@@ -12,7 +12,7 @@ from tenuto.device.protocol import Device, LinearWeight
 from tenuto.device.ragged import RaggedBatch
 from tenuto.model import Decoder
 
-_CHUNK_TOKENS = 512
+CHUNK_TOKENS = 512  # of a text, computed in one call
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def hidden_states(decoder: Decoder, ids: Sequence[int]) -> Iterator[Tensor]:
     """States after the last norm, float32 [n, hidden] a chunk, of a text computed in chunks as an engine would."""
     block_size = decoder.device.block_size
     kv = decoder.allocate_kv(-(-len(ids) // block_size))
-    for start in range(0, len(ids), _CHUNK_TOKENS):
-        piece = Piece(ids[start : start + _CHUNK_TOKENS], start)
+    for start in range(0, len(ids), CHUNK_TOKENS):
+        piece = Piece(ids[start : start + CHUNK_TOKENS], start)
         states = decoder.compute(ragged([piece], block_size, hidden=True), kv).hidden
         assert states is not None
         yield states

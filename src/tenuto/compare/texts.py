@@ -36,4 +36,4 @@ def read_text(path: Path) -> Text:
         raise ConfigError(f"text {path}: not UTF-8 (byte {error.start})") from error
     if not content.strip():
         raise ConfigError(f"text {path}: the file is empty")
-    return Text(path.name, content)
+    return Text(str(path), content)

@@ -100,6 +100,17 @@ def test_demands_that_are_not_met_fail_with_the_reason(run: Run, model: str) -> 
     assert loose.exit_code == 0, loose.output
 
 
+def test_a_context_too_small_for_the_lines_to_copy(run: Run, tmp_path: Path) -> None:
+    path = write_runnable(tmp_path / "m", max_position_embeddings=100)
+    result = run("fp32", "bf16", "--model", str(path), "--json", "--only", "accuracy,copies,speed", "--exact")
+    assert isinstance(result.exception, ConfigError)  # without calls nothing is safe
+    result = run("fp32", "bf16", "--model", str(path), "--json", "--only", "accuracy,layers,copies,speed")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["skipped"] == ["copies: the context is too small for them"] and found["copies"] == []
+    assert found["texts"][0]["num_tokens"] == 99 and found["speeds"][0]["num_tokens"] == 100
+
+
 def test_a_text_of_ones_own(run: Run, model: str, tmp_path: Path) -> None:
     (tmp_path / "[我的].txt").write_text("今天天气很好。" * 20, encoding="utf-8")
     result = run("fp32", "fp32", "--model", model, "--only", "accuracy", "--text", "[我的].txt")

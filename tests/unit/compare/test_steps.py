@@ -14,7 +14,7 @@ from tenuto.compare import steps
 from tenuto.compare.copies import CopyTask, copied
 from tenuto.compare.speed import DECODE, DECODE_MANY, PREFILL, SpeedProbe, speed_reports, time_rounds
 from tenuto.compare.steps import Head, Piece, hidden_states, layer_states
-from tenuto.device import ReferenceDevice
+from tenuto.device import ReferenceDevice, choose_device
 from tenuto.device.protocol import Precision
 from tenuto.model import Decoder, load_model
 
@@ -22,7 +22,8 @@ IDS = torch.randint(3, 320, (100,), generator=torch.Generator().manual_seed(1)).
 
 
 def decoder(tmp_path: Path, precision: Precision = "fp32") -> Decoder:
-    return load_model(open_checkpoint(write_runnable(tmp_path / "m")), ReferenceDevice(precision))
+    device = choose_device("int8", 1, "int8") if precision == "int8" else ReferenceDevice(precision)
+    return load_model(open_checkpoint(write_runnable(tmp_path / "m")), device)
 
 
 def whole(model: Decoder, ids: list[int]) -> torch.Tensor:
@@ -30,12 +31,12 @@ def whole(model: Decoder, ids: list[int]) -> torch.Tensor:
     return model.forward(ragged([Query(ids, 0, list(range(16)))], all_logits=True), model.allocate_kv(16))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("chunk", [7, 512])
 def test_recorded_states_make_the_logits_of_the_model(
     tmp_path: Path, precision: Precision, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_CHUNK_TOKENS", chunk)
+    monkeypatch.setattr(steps, "CHUNK_TOKENS", chunk)
     model = decoder(tmp_path, precision)
     states = torch.cat(list(hidden_states(model, IDS)))
     assert states.dtype == torch.float32 and states.shape == (100, 64)
