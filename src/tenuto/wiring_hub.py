@@ -1,4 +1,4 @@
-"""The part of the composition root that needs no torch: the model cache and the hubs, from the settings."""
+"""The part of the composition root that needs no torch: the caches' places and the hubs, from the settings."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def model_store(config: Config) -> ModelStore:
             offline=config.offline,
         )
     )
+
+
+def packed_folder(config: Config) -> Path | None:
+    """Where prepared weights are kept; None: nowhere."""
+    if config.packed_cache == Path("off"):
+        return None
+    folder = config.packed_cache or default_cache_folder(os.environ, sys.platform, Path.home()).with_name("packed")
+    return folder.expanduser()

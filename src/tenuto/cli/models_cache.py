@@ -14,7 +14,7 @@ from tenuto.cli import options
 from tenuto.cli.fetching import shown_progress
 from tenuto.config import Config
 from tenuto.hub import ModelReference, parse_reference
-from tenuto.wiring_hub import model_store
+from tenuto.wiring_hub import model_store, packed_folder
 
 Id = Annotated[str, typer.Argument(help="hf:org/name, ms:org/name, org/name:Q4_K_M, ...; @revision may follow.")]
 
@@ -47,8 +47,9 @@ def remove(model: Id) -> None:
 
 
 def list_cache(as_json: bool) -> None:
-    """Print what lies in the cache, whole or not."""
-    with model_store(Config.load()) as store:
+    """Print what lies in the cache, whole or not, and how much is prepared of it and of other models."""
+    config = Config.load()
+    with model_store(config) as store:
         cached = store.cache.models()
         root = store.cache.root
     if as_json:
@@ -65,3 +66,7 @@ def list_cache(as_json: bool) -> None:
         console.print(table)
     else:
         console.print(f"no models in {root}", highlight=False, markup=False, soft_wrap=True)
+    if (folder := packed_folder(config)) is not None and (packed := list(folder.glob("*.packed"))):
+        megabytes = sum(path.lstat().st_size for path in packed) / 1e6
+        said = f"prepared weights: {len(packed)} files, {megabytes:.1f} MB in {folder}; see `tenuto models packed`"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)

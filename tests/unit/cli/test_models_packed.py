@@ -39,7 +39,9 @@ def test_an_empty_cache(folder: Path) -> None:
 
 
 @pytest.mark.skipif(native_library() is None, reason="installed without a C++ compiler")
-def test_starts_leave_weights_that_can_be_listed_and_cleared(folder: Path, tmp_path: Path) -> None:
+def test_starts_leave_weights_that_can_be_listed_and_cleared(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_runnable(tmp_path / "小模型", head_dim=16)
     start(path)
     start(path)
@@ -47,6 +49,9 @@ def test_starts_leave_weights_that_can_be_listed_and_cleared(folder: Path, tmp_p
     assert [one["model"] for one in kept] == ["小模型 (int8)"]
     assert kept[0]["num_bytes"] == Path(kept[0]["path"]).stat().st_size
     assert "小模型 (int8)" in run().stdout and run().stdout.endswith(f"MB in {folder}\n")
+    monkeypatch.setenv("TENUTO_CACHE", str(tmp_path / "hub"))
+    listed = CliRunner().invoke(app, ["models", "list", "--cache"]).stdout
+    assert f"MB in {folder}; see `tenuto models packed`" in listed
     assert "removed" in run("--clear").stdout
     assert list(folder.glob("*.packed")) == [] and "no prepared weights" in run().stdout
 
