@@ -100,7 +100,7 @@ class CpuDevice:
 
     @property
     def packed_format(self) -> str:
-        return _PACKED_FORMAT
+        return f"{_PACKED_FORMAT}; build {self._native.build}"
 
     def export_linear(self, weight: LinearWeight) -> PackedLinear:
         assert isinstance(weight, Int8Linear)

@@ -65,6 +65,8 @@ class NativeLibrary:
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
+        status = path.stat()
+        self.build = f"{status.st_size} {status.st_mtime_ns}"  # another one may pack otherwise, though it should say so
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self._library, name)
             function.restype, function.argtypes = result, arguments
