@@ -21,6 +21,7 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_computed: int | None = None  # of the context: computed by this turn
     num_forced: int | None = None  # of the new ids: forced by a grammar
     num_decode_steps: int | None = None  # engine steps that chose new ids for this turn
+    ids: tuple[int, ...] = ()  # the new ids, where the system tells them
 
     @property
     def ttft_s(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tenuto.bench.records import TurnRecord
 from tenuto.protocol.engine import GenerateUsage, TokenDelta
@@ -23,6 +23,7 @@ class TurnWatch:
         self._first_s: float | None = None
         self._end_s = self._start_s
         self._num_out = 0
+        self._ids: list[int] = []
         self._num_steps = 0
 
     def saw(self, num_ids: int, *, is_step: bool = True) -> None:
@@ -35,8 +36,12 @@ class TurnWatch:
             self._num_out += num_ids
             self._num_steps += is_step
 
+    def saw_ids(self, ids: Sequence[int], num_forced: int = 0) -> None:
+        self._ids += ids
+        self.saw(len(ids), is_step=len(ids) > num_forced)
+
     def saw_delta(self, delta: TokenDelta) -> None:
-        self.saw(len(delta.ids), is_step=len(delta.ids) > delta.num_forced)
+        self.saw_ids(delta.ids, delta.num_forced)
 
     @property
     def num_out(self) -> int:
@@ -65,4 +70,5 @@ class TurnWatch:
             num_computed=None if usage is None else usage.num_computed,
             num_forced=None if usage is None else usage.num_forced,
             num_decode_steps=None if usage is None else self._num_steps,
+            ids=tuple(self._ids),
         )

@@ -31,6 +31,8 @@ def _rows(summaries: Sequence[Summary]) -> list[tuple[str, list[str]]]:
         ("new tokens/s", [f"{s.tokens_per_s:.1f}" for s in summaries]),
         ("TTFT first turn, p50 / p99", [seconds(s.ttft_first_s) for s in summaries]),
         ("TTFT after a tool, p50 / p99", [seconds(s.ttft_after_tool_s) for s in summaries]),
+        ("TTFT of the last turn, p50", [_seconds(s.by_turn[-1].ttft_s) for s in summaries]),
+        ("  at tokens of context", [f"{s.by_turn[-1].context:,.0f}" for s in summaries]),
         ("TPOT, p50 / p99", [seconds(s.tpot_s) for s in summaries]),
         ("run time, p50 / p99", [seconds(s.run_s) for s in summaries]),
         ("tokens given", [count(s.tokens.given) for s in summaries]),
@@ -69,7 +71,11 @@ def curve(summaries: Sequence[Summary]) -> Table:
 def median(spread: Spread | None) -> str:
     if spread is None:
         return "–"
-    return f"{spread.p50 * 1e3:.0f} ms" if spread.p50 < 1 else f"{spread.p50:.2f} s"
+    return _seconds(spread.p50)
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s"
 
 
 def seconds(spread: Spread | None) -> str:

@@ -22,8 +22,8 @@ from tenuto.errors import StepFailed, TenutoError, UnsupportedModel
 WORKLOAD = small_workload()
 
 
-def _record(name: str, wall_s: float, workload: TokenWorkload = WORKLOAD) -> RunRecord:
-    turns = []
+def _record(name: str, wall_s: float, ids: tuple[int, ...] = (1, 2, 3, 4, 5)) -> RunRecord:
+    turns, workload = [], WORKLOAD
     for agent, pieces in enumerate(workload.pieces):
         context = 0
         for turn, piece in enumerate(pieces):
@@ -38,11 +38,15 @@ def _record(name: str, wall_s: float, workload: TokenWorkload = WORKLOAD) -> Run
                     start_s=0.0,
                     first_s=wall_s / 2,
                     end_s=wall_s,
+                    ids=ids,
                 )
             )
             context += workload.shape.output_tokens
     shape = workload.shape
     return RunRecord(system=name, mode="m", settings={}, agents=shape.agents, turns=tuple(turns), wall_s=wall_s)
+
+
+_REPLIES: dict[str, tuple[int, ...]] = {"近": (1, 2, 9, 4, 5), "远": (9, 2, 3, 4, 5), "无": ()}
 
 
 class FakePeer:
@@ -76,9 +80,10 @@ def _short(record: RunRecord, **change: int) -> RunRecord:
 def test_ratios_are_of_the_same_round() -> None:
     times = iter([6.0, 10.0])
     peer = FakePeer("慢", lambda: _record("慢", next(times)))
-    runs, (ratio,), failed = asyncio.run(rounds([_ours()], [peer], WORKLOAD, 2, None))
+    runs, (ratio,), lines = asyncio.run(rounds([_ours()], [peer], WORKLOAD, 2, None))
     assert [run.system for run in runs] == ["tenuto", "tenuto", "慢", "慢"]
-    assert ratio.pairs == (3.0, 5.0) and ratio.value == 4.0 and not failed
+    assert ratio.pairs == (3.0, 5.0) and ratio.value == 4.0
+    assert lines == ["慢 begins its first replies as tenuto does: 100%"]
     assert "tenuto over 慢" in ratio.name
 
 
@@ -89,7 +94,7 @@ def test_a_peer_that_did_other_work_is_left_out_and_named(change: dict[str, int]
     runs, ratios, failed = asyncio.run(rounds([_ours()], [wrong, right], WORKLOAD, 2, None))
     assert [run.system for run in runs] == ["tenuto", "tenuto", "对", "对"]
     assert len(ratios) == 1 and wrong.num_runs == 1
-    assert len(failed) == 1 and "错 is left out" in failed[0] and "tokens in or out differ" in failed[0]
+    assert len(failed) == 2 and "错 is left out" in failed[1] and "tokens in or out differ" in failed[1]
 
 
 def test_a_peer_that_fails_later_keeps_what_it_measured() -> None:
@@ -101,7 +106,13 @@ def test_a_peer_that_fails_later_keeps_what_it_measured() -> None:
         return left.pop()
 
     runs, (ratio,), failed = asyncio.run(rounds([_ours()], [FakePeer("停", run)], WORKLOAD, 3, None))
-    assert ratio.pairs == (4.0,) and failed == ["停 is left out: its process ended"] and len(runs) == 4
+    assert ratio.pairs == (4.0,) and failed[-1] == "停 is left out: its process ended" and len(runs) == 4
+
+
+def test_replies_are_compared_up_to_where_they_part() -> None:
+    peers = [FakePeer(name, lambda ids=ids: _record("x", 1.0, ids)) for name, ids in _REPLIES.items()]
+    _, _, lines = asyncio.run(rounds([_ours()], peers, WORKLOAD, 1, None))
+    assert [line.rsplit(" ", 1)[1] for line in lines] == ["40%", "0%", "0%"]
 
 
 def test_ours_may_not_fail_nor_do_other_work() -> None:

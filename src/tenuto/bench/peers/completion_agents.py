@@ -86,7 +86,7 @@ class CompletionAgents:
         context = cached = None
         async for event in stream_events(self._http, self._url, self._dialect.body(agent, ids, num_tokens)):
             piece = self._dialect.read(event)
-            watch.saw(len(piece.ids))
+            watch.saw_ids(piece.ids)
             new += map(TokenId, piece.ids)
             context = context if piece.num_context is None else piece.num_context
             cached = cached if piece.num_cached is None else piece.num_cached

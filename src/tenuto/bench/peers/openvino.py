@@ -7,6 +7,8 @@ import math
 import shutil
 from typing import Any
 
+import msgspec
+
 from tenuto.bench.driver import Progress
 from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, process
 from tenuto.bench.peers.lines import json_objects
@@ -114,4 +116,4 @@ class OpenVINO:
 
 
 def _record(told: dict[str, Any]) -> TurnRecord:
-    return TurnRecord(**{name: value for name, value in told.items() if name in TurnRecord.__struct_fields__})
+    return msgspec.convert(told, TurnRecord)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tenuto.bench.driver import Progress
 from tenuto.bench.peers.peer import Peer
@@ -46,28 +47,35 @@ async def rounds(
     on, and named; what it had measured is kept.
 
     Returns:
-        Summaries, the ratios of the first of ours to each peer, and a line for each peer that failed.
+        Summaries, the ratios of the first of ours to each peer, and a line for each peer: how far its first replies
+        are ours, token for token, or why it is left out.
 
     Raises:
         TenutoError: ours failed.
     """
     runs: dict[str, list[Summary]] = {}
     failed: list[str] = []
+    alike: dict[str, str] = {}
     left = list(peers)
     for _ in range(num_rounds):
-        for own in ours:
-            runs.setdefault(own.name, []).append(_counted(await own.run(workload), workload))
+        own_runs = [await own.run(workload) for own in ours]
+        for own, run in zip(ours, own_runs, strict=True):
+            runs.setdefault(own.name, []).append(_counted(run, workload))
         for peer in list(left):
             try:
-                run = _counted(await peer.run(workload, progress), workload)
+                run = await peer.run(workload, progress)
+                counted = _counted(run, workload)
             except TenutoError as error:
                 failed.append(f"{peer.name} is left out: {error}")
                 left.remove(peer)
                 continue
-            runs.setdefault(peer.name, []).append(run)
+            runs.setdefault(peer.name, []).append(counted)
+            alike[peer.name] = (
+                f"{peer.name} begins its first replies as {own_runs[0].system} does: {_alike(own_runs[0], run):.0%}"
+            )
     first = runs[ours[0].name]
     ratios = [_over(first, of) for name, of in runs.items() if name not in {own.name for own in ours}]
-    return [run for of in runs.values() for run in of], ratios, failed
+    return [run for of in runs.values() for run in of], ratios, [*alike.values(), *failed]
 
 
 def _over(ours: Sequence[Summary], theirs: Sequence[Summary]) -> Ratio:
@@ -78,6 +86,19 @@ def _over(ours: Sequence[Summary], theirs: Sequence[Summary]) -> Ratio:
         [own.agents_per_s for own, _ in pairs],
         [their.agents_per_s for _, their in pairs],
     )
+
+
+def _alike(ours: RunRecord, theirs: RunRecord) -> float:
+    """The part of the tokens of first replies that come before the first difference: is it the same model?
+
+    Quantised otherwise, a model soon chooses another token somewhere; a model that was converted wrongly at once.
+    """
+    replies = [{t.agent: t.ids for t in run.turns if t.turn == 0} for run in (ours, theirs)]
+    same = [
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, replies[1][agent], strict=False)))
+        for agent, a in replies[0].items()
+    ]
+    return sum(same) / max(1, sum(len(a) for a in replies[0].values()))
 
 
 def _counted(run: RunRecord, workload: TokenWorkload) -> Summary:
