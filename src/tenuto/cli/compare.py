@@ -61,7 +61,7 @@ def compare(
     text: Annotated[
         list[Path] | None, typer.Option(help="A text of your own instead; may be given again.", show_default=False)
     ] = None,
-    prompts: Annotated[int, typer.Option(min=1, max=128, help="Prompts that want a tool call.")] = 64,
+    prompts: Annotated[int, typer.Option(min=1, max=256, help="Prompts that want a tool call.")] = 128,
     max_kl: Annotated[float | None, typer.Option(min=0, help="Fail above this mean KL, on any text.")] = None,
     max_ppl: Annotated[
         float | None, typer.Option(min=0, help="Fail if perplexity changes by more, in percent, on any text.")

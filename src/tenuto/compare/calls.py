@@ -14,7 +14,7 @@ from tenuto.compare.report import CallReport, DifferentCall
 from tenuto.protocol.chat import ChatRequest, ModelClient, ReplyFinished
 from tenuto.protocol.messages import Message
 
-MAX_PROMPTS = 128
+MAX_PROMPTS = 256
 _AT_ONCE = 8
 _CITIES = (
     *("Beijing", "Lisbon", "Toronto", "Oslo", "Cairo", "Lima", "Mumbai", "Sydney"),

@@ -19,7 +19,7 @@ class Plan:
     texts: tuple[Text, ...]
     parts: tuple[Part, ...] = PARTS
     max_tokens: int = 8192  # of each text, as far as the models' contexts reach
-    num_prompts: int = 64  # that want a tool call
+    num_prompts: int = 128  # that want a tool call
 
 
 class Watch(Protocol):
