@@ -92,7 +92,7 @@ class Config(BaseSettings):
     speculation: Literal["suffix", "off"] = Field(
         "suffix", description="guess text that repeats the context and check several tokens in one step; same output"
     )
-    max_draft_tokens: int = Field(8, ge=1, le=64, description="most tokens guessed ahead for one request in one step")
+    max_draft_tokens: int = Field(16, ge=1, le=64, description="most tokens guessed ahead for one request in one step")
 
     host: str = Field("127.0.0.1", description="address that `tenuto serve` listens on")
     port: int = Field(8000, ge=0, le=65535, description="port that `tenuto serve` listens on; 0 takes a free one")

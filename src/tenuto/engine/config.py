@@ -40,8 +40,8 @@ class EngineConfig:
     patience_s: float = 10.0  # each such time waited counts as one level of priority (agent policy)
     prefix_cache: bool = True
     speculation: Speculation = "off"  # suffix: drafts from the session's own tokens
-    max_draft_tokens: int = 8  # drafts of one request in one step; budget and free blocks may allow fewer
-    step_rows: float = 12.0  # rows that take as long to compute as the weights take to stream
+    max_draft_tokens: int = 16  # drafts of one request in one step; budget and free blocks may allow fewer
+    step_rows: float = 8.0  # rows that take as long to compute as the weights take to stream
     kv_type: str = "fp32"
     kv_bytes_per_token: int = 0
 

@@ -3,7 +3,7 @@
 A draft is worth its row if the chance that it is right exceeds the part of a token's cost that a row costs. A step that
 computes R rows takes about `a + b R`: `a` for streaming weights, `b` for each row's arithmetic. With `n` sequences that
 each get a token, a token costs `(a + b n) / n`, a further row `b`. So the chance must exceed `n / (n + a / b)`: little
-where one agent runs alone, much where many share the weights, and 1 in the end.
+where one agent runs alone, much where many share the weights.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-_MAX_WEIGHT = 16.0  # guesses that an estimate remembers, about
+_MAX_WEIGHT = 32.0  # guesses that an estimate remembers, about
+_MARGIN = 1.3  # a draft must pay clearly: chances are estimates, and a row costs more than its arithmetic
+_MAX_WORTH = 0.97  # what repeats without end is drafted in any company
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -28,10 +30,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 Estimates: TypeAlias = tuple[Estimate, ...]
-"""One for each class of match lengths: 1; 2 and 3; 4 to 7; 8 and longer."""
+"""One for each class of match lengths: 1; 2 and 3; 4 to 7; 8 to 15; 16 and longer."""
 
-_NUM_CLASSES = 4
-UNKNOWN: Estimates = (Estimate(0.1, 4), Estimate(0.2, 4), Estimate(0.5, 4), Estimate(0.75, 4))
+_NUM_CLASSES = 5
+UNKNOWN: Estimates = tuple(Estimate(chance, 8) for chance in (0.1, 0.2, 0.5, 0.75, 0.9))
 """Before anything was guessed: the longer a match, the likelier it goes on."""
 
 
@@ -57,7 +59,7 @@ def worth(num_decodes: int, step_rows: float) -> float:
         num_decodes: sequences that get a token in this step.
         step_rows: `a / b`, rows that take as long to compute as the weights take to stream.
     """
-    return num_decodes / (num_decodes + step_rows)
+    return min(_MAX_WORTH, _MARGIN * num_decodes / (num_decodes + step_rows))
 
 
 def draft_length(estimates: Estimates, length: int, least_chance: float, max_drafts: int) -> int:
