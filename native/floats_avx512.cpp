@@ -5,14 +5,16 @@
 #include <cstring>
 #include <limits>
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma")
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")
 #include <immintrin.h>
 #define TENUTO_AVX512
-#include "attention_body.h"
+#include "attention_int8_body.h"
 #include "floats_body.h"
 
 namespace tenuto {
-const FloatKernels kAvx512Floats{attend_any, rms_norm_row, add_row, gated_row, quantise_head, rotate_head};
+const FloatKernels kAvx512Floats{
+    attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
+    add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }
 #pragma GCC pop_options
 #endif

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "attention.h"
+#include "int8.h"
 #include "vector16.h"
 
 namespace tenuto {
@@ -60,9 +61,46 @@ uint16_t quantise_head(const float* x, int size, int8_t* out) {
   const uint32_t whole = static_cast<uint32_t>(scale) << 16;
   float exact;
   std::memcpy(&exact, &whole, 4);
-  for (int i = 0; i < size; ++i)
-    out[i] = exact > 0 ? static_cast<int8_t>(__builtin_irintf(x[i] / exact)) : static_cast<int8_t>(0);
+  for (int i = 0; i < size; i += kLanes) store_bytes(out + i, exact > 0 ? load16(x + i) / exact : V16{});
   return sound ? scale : 0x7fc0;  // not a number: whoever reads the head finds out
+}
+
+void add_tile(const float* tile, int rows, int width, float* out, size_t stride) {
+  for (int r = 0; r < rows; ++r, tile += kTileWidth, out += stride) {
+    if (width == kTileWidth) {
+      store16(out, load16(out) + load16(tile));
+      store16(out + kLanes, load16(out + kLanes) + load16(tile + kLanes));
+    } else {
+      for (int i = 0; i < width; ++i) out[i] += tile[i];
+    }
+  }
+}
+
+void gated_tile(const float* tile, int rows, int activation, float* out, size_t stride) {
+  for (int r = 0; r < rows; ++r, tile += kTileWidth, out += stride)
+    store16(out, activate(load16(tile), activation) * load16(tile + kLanes));
+}
+
+// INT8 with one scale, max |x| / 127; `sum` is that of the integers, times -128.
+float quantise_query(const float* x, int size, int8_t* out, int32_t* sum) {
+  I16 highest = {};  // by their bits: integers have no NaN to mind
+  for (int i = 0; i < size; i += kLanes) {
+    const I16 bits = (I16)load16(x + i) & 0x7fffffff;
+    highest = bits > highest ? bits : highest;
+  }
+  int32_t lanes[kLanes];
+  std::memcpy(lanes, &highest, sizeof lanes);
+  const int32_t top_bits = *std::max_element(lanes, lanes + kLanes);
+  float top;
+  std::memcpy(&top, &top_bits, sizeof top);
+  const float inverse = top > 0 ? 127.0f / top : 0.0f;
+  I16 total = {};
+  for (int i = 0; i < size; i += kLanes) total += store_bytes(out + i, load16(x + i) * inverse);
+  std::memcpy(lanes, &total, sizeof lanes);
+  int32_t all_lanes = 0;
+  for (int i = 0; i < kLanes; ++i) all_lanes += lanes[i];
+  *sum = -128 * all_lanes;
+  return top / 127.0f;
 }
 
 // Pairs (j, j + size / 2); the result is multiplied by `factor`.

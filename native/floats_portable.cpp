@@ -1,6 +1,8 @@
-#include "attention_body.h"
+#include "attention_int8_body.h"
 #include "floats_body.h"
 
 namespace tenuto {
-const FloatKernels kPortableFloats{attend_any, rms_norm_row, add_row, gated_row, quantise_head, rotate_head};
+const FloatKernels kPortableFloats{
+    attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
+    add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }

@@ -6,9 +6,12 @@
 #include "int8.h"
 
 namespace tenuto {
+
+bool amx_granted();  // see int8_amx.cpp
+
 namespace {
 
-constexpr const char* kNames[] = {"portable", "avx2", "avx512-vnni"};
+constexpr const char* kNames[] = {"portable", "avx2", "avx512-vnni", "amx"};
 
 InstructionSet used = best_instruction_set();
 
@@ -19,7 +22,8 @@ InstructionSet best_instruction_set() {
   __builtin_cpu_init();
   const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (wide && __builtin_cpu_supports("avx512vnni")) return InstructionSet::avx512_vnni;
+  if (wide && __builtin_cpu_supports("avx512vnni"))
+    return amx_granted() ? InstructionSet::amx : InstructionSet::avx512_vnni;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::avx2;
 #endif
   return InstructionSet::portable;

@@ -3,7 +3,7 @@
 
 namespace tenuto {
 
-enum class InstructionSet { portable, avx2, avx512_vnni };
+enum class InstructionSet { portable, avx2, avx512_vnni, amx };
 
 InstructionSet best_instruction_set();
 

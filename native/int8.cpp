@@ -4,8 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "quantise.h"
-#include "thread_pool.h"
+#include "matmul.h"
 
 namespace tenuto {
 
@@ -29,148 +28,91 @@ uint16_t float_to_half(float value) {
   return static_cast<uint16_t>(sign + (static_cast<uint32_t>(unit + 24) << 10) + steps);
 }
 
-void tile_portable(const Activations& x, int first, int rows, const uint8_t* panel, int panels, float* y) {
-  const size_t stride = panel_stride(x.groups);
-  for (int r = 0; r < rows; ++r) {
-    const size_t row = static_cast<size_t>(first) + r;
-    for (int p = 0; p < panels; ++p) {
-      float total[kPanel] = {};
-      for (int g = 0; g < x.groups; ++g) {
-        int32_t dot[kPanel];
-        for (int o = 0; o < kPanel; ++o) dot[o] = x.sums[row * x.groups + g];
-        const uint8_t* bytes = panel + p * stride + static_cast<size_t>(g) * kPanelBytes;
-        const int8_t* in = x.values + (row * x.groups + g) * kGroup;
-        for (int step = 0; step < kGroup / 4; ++step)
-          for (int o = 0; o < kPanel; ++o)
-            for (int k = 0; k < 4; ++k) dot[o] += bytes[step * 64 + o * 4 + k] * in[step * 4 + k];
-        const uint16_t* halves = panel_scales(panel + p * stride, x.groups) + g * kPanel;
-        const float scale = x.scales[row * x.groups + g];
-        for (int o = 0; o < kPanel; ++o)
-          total[o] = std::fma(static_cast<float>(dot[o]), half_to_float(halves[o]) * scale, total[o]);
-      }
-      std::memcpy(y + (r * panels + p) * kPanel, total, sizeof total);
-    }
-  }
-}
-
-void quantise_portable(const float* x, int in, int groups, int8_t* values, float* scales, int32_t* sums) {
-  quantise_row(x, in, groups, values, scales, sums);
-}
-
 namespace {
 
-constexpr Int8Kernels kPortable{tile_portable, quantise_portable};
-
-const Int8Kernels* int8_kernels(InstructionSet set) {
+const Int8Kernels* int8_kernels_of(InstructionSet set) {
   switch (set) {
 #if defined(__x86_64__)
+    case InstructionSet::amx: return &kAmxInt8;
     case InstructionSet::avx512_vnni: return &kAvx512Vnni;
     case InstructionSet::avx2: return &kAvx2Int8;
 #endif
-    default: return &kPortable;
+    default: return &kPortableInt8;
   }
 }
 
-const Int8Kernels* kernels = int8_kernels(best_instruction_set());
+const Int8Kernels* chosen = int8_kernels_of(best_instruction_set());
+
+}  // namespace
+
+const Int8Kernels& int8_kernels() { return *chosen; }
+void use_int8(InstructionSet set) { chosen = int8_kernels_of(set); }
+
+namespace {
+
+// One row [in] -> its part of a panel: output o.
+void pack_row(const float* weights, const Inputs& inputs, int o, uint8_t* panel) {
+  float rotated[kMaxSpan * kChunk];
+  auto* halves = reinterpret_cast<uint16_t*>(panel + static_cast<size_t>(inputs.chunks) * kChunkBytes);
+  const int width = inputs.span * kChunk;
+  for (int s = 0; s < inputs.spans; ++s) {
+    const int first = s * width, count = std::min(width, inputs.size - first);
+    std::memset(rotated, 0, sizeof rotated);
+    std::memcpy(rotated, weights + first, count * sizeof(float));
+    float highest = 0;
+    for (int c = 0; c < inputs.span; ++c) int8_kernels().rotate(rotated + c * kChunk, rotated + c * kChunk);
+    for (int i = 0; i < width; ++i) highest = std::max(highest, std::fabs(rotated[i]));
+    const uint16_t half = float_to_half(highest / 127.0f);
+    const float scale = half_to_float(half);
+    halves[s * kPanel + o] = half;
+    for (int i = 0; i < width; ++i) {
+      const float q = scale > 0 ? std::nearbyintf(rotated[i] / scale) : 0.0f;
+      const auto clipped = static_cast<int32_t>(std::max(-127.0f, std::min(127.0f, q)));
+      panel[(first + i) / 4 * 64 + o * 4 + i % 4] = static_cast<uint8_t>(clipped + 128);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tenuto
 
 using namespace tenuto;
 
-void tenuto::use_int8(InstructionSet set) { kernels = int8_kernels(set); }
+TENUTO_API size_t tenuto_int8_packed_bytes(int out, int in) { return panels_of(out) * Inputs(in).panel_stride(); }
 
-TENUTO_API size_t tenuto_int8_packed_bytes(int out, int in) { return panels_of(out) * panel_stride(groups_of(in)); }
-
-TENUTO_API void tenuto_int8_pack(const float* weights, int out, int in, void* packed) {
-  const int groups = groups_of(in);
-  const size_t stride = panel_stride(groups);
-  auto* bytes = static_cast<uint8_t*>(packed);
-  std::memset(bytes, 0, panels_of(out) * stride);
-  for (int row = 0; row < panels_of(out) * kPanel; ++row) {
-    uint8_t* panel = bytes + row / kPanel * stride;
-    auto* halves = reinterpret_cast<uint16_t*>(panel + static_cast<size_t>(groups) * kPanelBytes);
-    const int o = row % kPanel;
-    for (int g = 0; g < groups; ++g) {
-      const int count = row < out ? std::min(kGroup, in - g * kGroup) : 0;
-      const float* from = weights + static_cast<size_t>(row) * in + g * kGroup;
-      float highest = 0;
-      for (int i = 0; i < count; ++i) highest = std::max(highest, std::fabs(from[i]));
-      const uint16_t half = float_to_half(highest / 127.0f);
-      const float scale = half_to_float(half);
-      halves[g * kPanel + o] = half;
-      for (int i = 0; i < kGroup; ++i) {
-        const float q = i < count && scale > 0 ? std::nearbyintf(from[i] / scale) : 0.0f;
-        const auto clipped = static_cast<int32_t>(std::max(-127.0f, std::min(127.0f, q)));
-        panel[g * kPanelBytes + i / 4 * 64 + o * 4 + i % 4] = static_cast<uint8_t>(clipped + 128);
-      }
-    }
-  }
+TENUTO_API void tenuto_int8_pack(TenutoPool* pool, const float* weights, int out, int in, void* packed) {
+  const Inputs inputs(in);
+  pool->run(panels_of(out), [&](int panel) {
+    uint8_t* to = static_cast<uint8_t*>(packed) + panel * inputs.panel_stride();
+    // Outputs that there are not have scale 0, and bytes that stand for 0.
+    std::memset(to, 0, inputs.panel_stride());
+    std::memset(to, 128, static_cast<size_t>(inputs.chunks) * kChunkBytes);
+    for (int o = 0; o < std::min(kPanel, out - panel * kPanel); ++o)
+      pack_row(weights + (static_cast<size_t>(panel) * kPanel + o) * in, inputs, o, to);
+  });
 }
 
 TENUTO_API void tenuto_int8_unpack(const void* packed, int out, int in, float* weights) {
-  const int groups = groups_of(in);
-  const size_t stride = panel_stride(groups);
+  const Inputs inputs(in);
+  const int width = inputs.chunks * kChunk;
   for (int row = 0; row < out; ++row) {
-    const uint8_t* panel = static_cast<const uint8_t*>(packed) + row / kPanel * stride;
-    const uint16_t* halves = panel_scales(panel, groups);
+    const uint8_t* panel = static_cast<const uint8_t*>(packed) + row / kPanel * inputs.panel_stride();
     const int o = row % kPanel;
-    for (int i = 0; i < in; ++i) {
-      const int g = i / kGroup, k = i % kGroup;
-      const int q = panel[g * kPanelBytes + k / 4 * 64 + o * 4 + k % 4] - 128;
-      weights[static_cast<size_t>(row) * in + i] = static_cast<float>(q) * half_to_float(halves[g * kPanel + o]);
+    for (int i = 0; i < width; ++i) {
+      const uint16_t half = panel_scales(panel, inputs)[i / (inputs.span * kChunk) * kPanel + o];
+      const int q = panel[i / 4 * 64 + o * 4 + i % 4] - 128;
+      weights[static_cast<size_t>(row) * width + i] = static_cast<float>(q) * half_to_float(half);
     }
   }
 }
 
-TENUTO_API size_t tenuto_int8_scratch_bytes(int rows, int in) {
-  const size_t groups = groups_of(in);
-  return rows * groups * (kGroup + sizeof(float) + sizeof(int32_t));
-}
+TENUTO_API size_t tenuto_int8_scratch_bytes(int rows, int in) { return Activations::bytes(in, rows); }
 
 TENUTO_API void tenuto_int8_linear(TenutoPool* pool, const float* x, int rows, int in, const void* packed, int out,
                                    const float* bias, float* y, void* scratch) {
-  const int groups = groups_of(in), panels = panels_of(out);
-  const size_t stride = panel_stride(groups);
-  auto* values = static_cast<int8_t*>(scratch);
-  auto* scales = reinterpret_cast<float*>(values + static_cast<size_t>(rows) * groups * kGroup);
-  auto* sums = reinterpret_cast<int32_t*>(scales + static_cast<size_t>(rows) * groups);
-
-  constexpr int kRowsAtOnce = 16;
-  const int row_tasks = rows <= kRowsAtOnce ? 1 : (rows + kRowsAtOnce - 1) / kRowsAtOnce;
-  pool->run(row_tasks, [&](int task) {
-    const int begin = task * kRowsAtOnce, end = row_tasks == 1 ? rows : std::min(rows, begin + kRowsAtOnce);
-    for (int r = begin; r < end; ++r) {
-      const size_t at = static_cast<size_t>(r) * groups;
-      kernels->quantise(x + static_cast<size_t>(r) * in, in, groups, values + at * kGroup, scales + at, sums + at);
-    }
-  });
-
-  const Activations activations{values, scales, sums, groups};
-  const int pairs = (panels + kTilePanels - 1) / kTilePanels;
-  // A few tasks for each thread, so that a thread that is held up does not hold up the rest.
-  const int tasks = std::min(pairs, pool->num_threads() * 4);
-  pool->run(tasks, [&](int task) {
-    float tile[kTileRows * kTilePanels * kPanel];
-    const int begin = static_cast<int>(static_cast<int64_t>(pairs) * task / tasks);
-    const int end = static_cast<int>(static_cast<int64_t>(pairs) * (task + 1) / tasks);
-    for (int pair = begin; pair < end; ++pair) {
-      const int first_panel = pair * kTilePanels, count = std::min(kTilePanels, panels - first_panel);
-      const uint8_t* panel = static_cast<const uint8_t*>(packed) + first_panel * stride;
-      const int column = first_panel * kPanel, width = std::min(count * kPanel, out - column);
-      for (int row = 0; row < rows; row += kTileRows) {
-        const int height = std::min(kTileRows, rows - row);
-        kernels->tile(activations, row, height, panel, count, tile);
-        for (int r = 0; r < height; ++r) {
-          float* to = y + static_cast<size_t>(row + r) * out + column;
-          const float* from = tile + r * count * kPanel;
-          if (bias == nullptr) {
-            std::memcpy(to, from, width * sizeof(float));
-          } else {
-            for (int i = 0; i < width; ++i) to[i] = from[i] + bias[column + i];
-          }
-        }
-      }
-    }
-  });
+  const Activations activations(in, rows, scratch);
+  each_row(pool, rows, in * 16, [&](int r) { quantise_row_into(activations, r, x + static_cast<size_t>(r) * in); });
+  multiply(pool, activations, rows, Matrix(packed, bias, in, out), into(y, out));
 }
+
+TENUTO_API int tenuto_format_version() { return 2; }

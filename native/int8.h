@@ -1,10 +1,12 @@
-// The layout of packed INT8 matrices, and one tile product for each instruction set.
+// The layout of packed INT8 matrices and of quantised activations, and what an instruction set brings to their product.
 //
-// Outputs come in panels of 16. A panel holds, for each group of 64 inputs, 16 steps of [16 outputs][4 inputs] bytes:
-// the order in which the dot-product instructions of x86 and ARM want them. Bytes are w + 128, unsigned, since x86
-// multiplies unsigned by signed; 128 times the sum of the activations is taken off again. After the bytes come the
-// scales: for each group, 16 half-precision numbers.
+// Inputs come in chunks of 64, which are rotated by a Hadamard matrix before they are quantised (see quantise.h), and
+// one to four chunks, a span, share a scale. Outputs come in panels of 16. A panel holds, for each chunk, 16 steps of
+// [16 outputs][4 inputs] bytes: the order in which the dot-product instructions of x86 and ARM want them. Bytes are
+// w + 128, unsigned, since x86 multiplies unsigned by signed; 128 times the sum of the activations is taken off again.
+// After the bytes come the scales: for each span, 16 half-precision numbers.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 
 #include "instruction_set.h"
@@ -12,43 +14,84 @@
 
 namespace tenuto {
 
-constexpr int kTileRows = 8;
+constexpr int kChunk = 64;
+constexpr int kPanel = 16;
+constexpr int kChunkBytes = kChunk * kPanel;  // of one chunk of a panel
+constexpr int kMaxSpan = 4;
 constexpr int kTilePanels = 2;
+constexpr int kTileWidth = kTilePanels * kPanel;
 
-inline int groups_of(int in) { return (in + kGroup - 1) / kGroup; }
-inline int panels_of(int out) { return (out + kPanel - 1) / kPanel; }
+// How the inputs of a matrix are cut.
+struct Inputs {
+  int size, chunks, span, spans;
 
-inline size_t panel_stride(int groups) {
-  const size_t bytes = static_cast<size_t>(groups) * (kPanelBytes + kPanel * 2);
-  return (bytes + 63) / 64 * 64;
-}
-
-inline const uint16_t* panel_scales(const uint8_t* panel, int groups) {
-  return reinterpret_cast<const uint16_t*>(panel + static_cast<size_t>(groups) * kPanelBytes);
-}
-
-// Quantised rows of activations.
-struct Activations {
-  const int8_t* values;  // [rows, groups * 64]
-  const float* scales;   // [rows, groups]
-  const int32_t* sums;   // [rows, groups], of values, times -128
-  int groups;
+  explicit Inputs(int in) : size(in), chunks((in + kChunk - 1) / kChunk), span(kMaxSpan) {
+    while (chunks % span != 0) --span;
+    spans = chunks / span;
+  }
+  size_t row_bytes() const { return static_cast<size_t>(chunks) * kChunk; }
+  size_t panel_stride() const {
+    const size_t bytes = static_cast<size_t>(chunks) * kChunkBytes + static_cast<size_t>(spans) * kPanel * 2;
+    return (bytes + 63) / 64 * 64;
+  }
 };
 
-// y[r][p * 16 + o] for `rows` (1 .. 8) rows from `first` and `panels` (1 .. 2) panels: float sums over groups in order.
-using TileProduct = void (*)(const Activations& x, int first, int rows, const uint8_t* panel, int panels, float* y);
+inline int panels_of(int out) { return (out + kPanel - 1) / kPanel; }
 
-using QuantiseRow = void (*)(const float* x, int in, int groups, int8_t* values, float* scales, int32_t* sums);
+inline const uint16_t* panel_scales(const uint8_t* panel, const Inputs& inputs) {
+  return reinterpret_cast<const uint16_t*>(panel + static_cast<size_t>(inputs.chunks) * kChunkBytes);
+}
+
+// Quantised rows of activations. There is memory for a multiple of 16 rows.
+struct Activations {
+  Inputs inputs;
+  int8_t* values;  // [rows, chunks * 64]
+  float* scales;   // [rows, spans]
+  int32_t* sums;   // [rows, spans], of values, times -128
+
+  Activations(int in, int rows, void* memory) : inputs(in) {
+    const size_t padded = padded_rows(rows);
+    values = static_cast<int8_t*>(memory);
+    scales = reinterpret_cast<float*>(values + padded * inputs.row_bytes());
+    sums = reinterpret_cast<int32_t*>(scales + padded * inputs.spans);
+  }
+  static size_t padded_rows(int rows) { return (static_cast<size_t>(rows) + 15) / 16 * 16; }
+  static size_t bytes(int in, int rows) {
+    const Inputs inputs(in);
+    return padded_rows(rows) * (inputs.row_bytes() + static_cast<size_t>(inputs.spans) * 8);
+  }
+};
+
+// y[r][p * 16 + o] for `rows` rows from `first` and one or two panels: float sums over spans in order.
+// y: [rows, kTileWidth].
+using TileProduct = void (*)(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels,
+                             float* y);
+
+// A way to compute tiles. A thread calls begin before its tiles and end after them.
+struct TileKernel {
+  int max_rows;
+  TileProduct tile;
+  void (*begin)();
+  void (*end)();
+};
 
 // What an instruction set brings.
 struct Int8Kernels {
-  TileProduct tile;
-  QuantiseRow quantise;
+  TileKernel few;   // rows
+  TileKernel many;  // from kManyRows on
+  void (*rotate)(const float* x, float* out);  // a chunk; may be in place
+  void (*quantise)(const float* x, const Inputs& inputs, int8_t* values, float* scales, int32_t* sums);
 };
 
+constexpr int kManyRows = 5;
+
+inline void nothing() {}
+
+extern const Int8Kernels kPortableInt8;
 #if defined(__x86_64__)
-extern const Int8Kernels kAvx512Vnni, kAvx2Int8;
+extern const Int8Kernels kAvx512Vnni, kAvx2Int8, kAmxInt8;
 #endif
+const Int8Kernels& int8_kernels();
 void use_int8(InstructionSet set);
 
 float half_to_float(uint16_t half);

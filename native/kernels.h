@@ -8,17 +8,11 @@
 
 #define TENUTO_API extern "C" __attribute__((visibility("default")))
 
-namespace tenuto {
-constexpr int kGroup = 64;       // inputs that share a scale, of weights and of activations
-constexpr int kPanel = 16;       // outputs packed side by side
-constexpr int kPanelBytes = kGroup * kPanel;  // of one group of a panel
-}  // namespace tenuto
-
 struct TenutoPool;  // threads; see thread_pool.h
 
 // --- machine ---------------------------------------------------------------------------------------------------------
 
-// Name of the instruction set in use: "avx512-vnni", "avx2" or "portable".
+// Name of the instruction set in use: "amx", "avx512-vnni", "avx2" or "portable".
 TENUTO_API const char* tenuto_isa();
 // For tests and benchmarks: use another one; 0 if there is none of that name or the machine lacks it.
 TENUTO_API int tenuto_use_isa(const char* name);
@@ -27,24 +21,36 @@ TENUTO_API TenutoPool* tenuto_pool_new(int num_threads);
 TENUTO_API void tenuto_pool_free(TenutoPool* pool);
 
 // --- INT8 weights x INT8 activations ---------------------------------------------------------------------------------
+//
+// Inputs are taken in chunks of 64, each rotated by the orthonormal Hadamard matrix, weights and activations alike; one
+// to four chunks, a span, share a scale: the most that divides their number.
+
+// Of the packed form: it changes whenever that does.
+TENUTO_API int tenuto_format_version();
 
 // Bytes of a packed matrix. `in` is rounded up to a multiple of 64, `out` to a multiple of 16.
 TENUTO_API size_t tenuto_int8_packed_bytes(int out, int in);
 
-// Quantise and pack a matrix [out, in]. Each row has a half-precision scale for every 64 inputs: max |w| / 127.
+// Quantise and pack a matrix [out, in]. Each row has a half-precision scale for every span: max |w| / 127.
 // The memory must be 64-byte aligned.
-TENUTO_API void tenuto_int8_pack(const float* weights, int out, int in, void* packed);
+TENUTO_API void tenuto_int8_pack(TenutoPool* pool, const float* weights, int out, int in, void* packed);
 
-// What a packed matrix stands for, exactly: [out, in].
+// What a packed matrix stands for, rotated: [out, in rounded up to a multiple of 64].
 TENUTO_API void tenuto_int8_unpack(const void* packed, int out, int in, float* weights);
 
-// Bytes of scratch that `tenuto_int8_linear` wants for `rows` rows.
+// Bytes of scratch that `tenuto_int8_linear` wants for `rows` rows, 64-byte aligned.
 TENUTO_API size_t tenuto_int8_scratch_bytes(int rows, int in);
 
-// y [rows, out] = x [rows, in] W^T (+ bias [out], if not null). Each row of x is quantised for every 64 inputs with the
+// y [rows, out] = x [rows, in] W^T (+ bias [out], if not null). Each row of x is quantised for every span with the
 // scale max |x| / 127 (float32).
 TENUTO_API void tenuto_int8_linear(TenutoPool* pool, const float* x, int rows, int in, const void* packed, int out,
                                    const float* bias, float* y, void* scratch);
+
+struct TenutoMatrix {
+  const void* packed;
+  const float* bias;  // [out] or null
+  int32_t in, out;
+};
 
 // --- floats ----------------------------------------------------------------------------------------------------------
 
@@ -57,9 +63,9 @@ TENUTO_API void tenuto_gated(TenutoPool* pool, const float* gate_up, int rows, i
 
 // --- attention -------------------------------------------------------------------------------------------------------
 
-// KV of one layer, in blocks of 16 tokens: keys [kv_heads, blocks, head_size, 16], values [kv_heads, blocks, 16,
-// head_size]. head_size is a multiple of 16, at most 1024. Float32 if the scales are null. Otherwise INT8: each token
-// and head has a scale, max |x| / 127 rounded up to a brain float, in [kv_heads, blocks, 16].
+// KV of one layer, in blocks of 16 tokens: [kv_heads, blocks, 16 head_size], laid out as attention.h says. head_size is a
+// multiple of 16, at most 1024. Float32 if the scales are null. Otherwise INT8: each token and head has a scale,
+// max |x| / 127 rounded up to a brain float, in [kv_heads, blocks, 16].
 struct TenutoLayer {
   void* keys;
   void* values;
@@ -92,3 +98,32 @@ TENUTO_API uint64_t tenuto_probe_read(const void* memory, size_t bytes, int roun
 // "int8-tiles" (AMX) or "fp32". Returns the multiplications and additions of one round on one thread; 0, and does
 // nothing, if the machine or the system has no such thing.
 TENUTO_API int64_t tenuto_probe_multiply(const char* kind, int64_t rounds, int num_threads);
+
+// --- decoder ---------------------------------------------------------------------------------------------------------
+
+// A layer: x += attention(norm(x)), then x += mlp(norm(x)), mlp(x) = down(activation(gate(x)) * up(x)). Norms are RMS
+// norms; what attention and MLP give is normed too where there is a post norm.
+struct TenutoDecoderLayer {
+  const float *attention_norm, *attention_post_norm, *mlp_norm, *mlp_post_norm;  // the post norms may be null
+  const float *q_norm, *k_norm;                                                  // may be null
+  TenutoMatrix qkv, output, gate_up, down;  // gate_up: gates, then ups, as many, a multiple of 16
+  int32_t heads;
+  int32_t rotary;      // which of the step's angles; -1: none
+  int32_t activation;  // as for `tenuto_gated`
+  float eps, head_eps, q_scale;
+};
+
+// See `tenuto_rotate_and_write` and `tenuto_attention`.
+struct TenutoStep {
+  int32_t rows, sequences, table_width;
+  const int32_t *query_starts, *kv_lens;
+  const int64_t *tables, *slots;
+  const float* const* angles;
+};
+
+// Bytes of scratch, 64-byte aligned.
+TENUTO_API size_t tenuto_decoder_scratch_bytes(const TenutoDecoderLayer* layers, int count, int rows);
+
+// x [rows, hidden] is changed in place. The results are those of the single operations, bit for bit.
+TENUTO_API void tenuto_decoder_layers(TenutoPool* pool, const TenutoDecoderLayer* layers, const TenutoLayer* kv,
+                                      int count, const TenutoStep* step, float* x, void* scratch);

@@ -1,46 +1,73 @@
-// Quantising a row of activations. Included by the file of each instruction set, so that the compiler can use it.
+// Rotating and quantising rows of activations. Included by the file of each instruction set.
+//
+// A chunk of 64 inputs is multiplied by the orthonormal Hadamard matrix of size 64, weights and activations alike, which
+// leaves their product as it is and spreads an outlier over the whole chunk: the scale then fits all of it (the idea is
+// that of QuaRot; Ashkboos et al., 2024). Every instruction set adds in the same order: the bits are the same.
 #pragma once
 #include <algorithm>
 #include <cstring>
 
 #include "int8.h"
+#include "vector16.h"
 
 namespace tenuto {
 namespace {
 
-inline float largest_magnitude(const float* x, int count) {
-  uint32_t highest = 0;  // floats without sign are ordered like their bits, and integers have no NaN to mind
-  for (int i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, x + i, 4);
-    highest = std::max(highest, bits & 0x7fffffffu);
+// The fast Walsh-Hadamard transform, strides 32 to 1, times 1/8.
+inline void rotate_chunk(V16* v) {
+  V16 a = v[0] + v[2], b = v[1] + v[3], c = v[0] - v[2], d = v[1] - v[3];
+  v[0] = a + b, v[1] = a - b, v[2] = c + d, v[3] = c - d;
+  for (int i = 0; i < 4; ++i) {
+    v[i] = butterfly<8>(v[i]);
+    v[i] = butterfly<4>(v[i]);
+    v[i] = butterfly<2>(v[i]);
+    v[i] = butterfly<1>(v[i]) * 0.125f;
   }
-  float value;
-  std::memcpy(&value, &highest, 4);
-  return value;
 }
 
-inline int32_t quantise_group(const float* x, int count, float inverse, int8_t* values) {
-  int32_t sum = 0;
-  for (int i = 0; i < count; ++i) {
-    const int q = __builtin_irintf(x[i] * inverse);  // half to even
-    values[i] = static_cast<int8_t>(q);
-    sum += q;
-  }
-  return sum;
+inline void rotate_floats(const float* x, float* out) {
+  V16 v[4];
+  for (int i = 0; i < 4; ++i) v[i] = load16(x + i * kLanes);
+  rotate_chunk(v);
+  for (int i = 0; i < 4; ++i) store16(out + i * kLanes, v[i]);
 }
 
-inline void quantise_row(const float* x, int in, int groups, int8_t* values, float* scales, int32_t* sums) {
-  for (int g = 0; g < groups; ++g) {
-    const float* from = x + g * kGroup;
-    int8_t* to = values + g * kGroup;
-    const int count = std::min(kGroup, in - g * kGroup);
-    const bool whole = count == kGroup;  // a constant count, in the usual case, is what the compiler unrolls
-    const float highest = whole ? largest_magnitude(from, kGroup) : largest_magnitude(from, count);
-    const float inverse = highest > 0 ? 127.0f / highest : 0.0f;
-    if (!whole) std::memset(to, 0, kGroup);
-    sums[g] = -128 * (whole ? quantise_group(from, kGroup, inverse, to) : quantise_group(from, count, inverse, to));
-    scales[g] = highest / 127.0f;
+inline void quantise_row(const float* x, const Inputs& inputs, int8_t* values, float* scales, int32_t* sums) {
+  V16 rotated[kMaxSpan * 4];
+  const int parts = inputs.span * 4;
+  for (int s = 0; s < inputs.spans; ++s) {
+    const float* from = x + s * inputs.span * kChunk;
+    I16 highest = {};  // floats without sign are ordered like their bits, and integers have no NaN to mind
+    for (int c = 0; c < inputs.span; ++c) {
+      V16* chunk = rotated + c * 4;
+      const int left = inputs.size - (s * inputs.span + c) * kChunk;
+      if (left >= kChunk) {
+        for (int i = 0; i < 4; ++i) chunk[i] = load16(from + c * kChunk + i * kLanes);
+      } else {
+        float padded[kChunk] = {};
+        if (left > 0) std::memcpy(padded, from + c * kChunk, left * sizeof(float));
+        for (int i = 0; i < 4; ++i) chunk[i] = load16(padded + i * kLanes);
+      }
+      rotate_chunk(chunk);
+      for (int i = 0; i < 4; ++i) {
+        const I16 bits = (I16)chunk[i] & 0x7fffffff;
+        highest = bits > highest ? bits : highest;
+      }
+    }
+    int32_t lanes[kLanes];
+    std::memcpy(lanes, &highest, sizeof lanes);
+    const int32_t top_bits = *std::max_element(lanes, lanes + kLanes);
+    float top;
+    std::memcpy(&top, &top_bits, sizeof top);
+    const float inverse = top > 0 ? 127.0f / top : 0.0f;
+    I16 sum = {};
+    for (int i = 0; i < parts; ++i) sum += store_bytes(values + i * kLanes, rotated[i] * inverse);
+    values += inputs.span * kChunk;
+    std::memcpy(lanes, &sum, sizeof lanes);
+    int32_t total = 0;
+    for (int i = 0; i < kLanes; ++i) total += lanes[i];
+    sums[s] = -128 * total;
+    scales[s] = top / 127.0f;
   }
 }
 

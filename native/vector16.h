@@ -63,6 +63,36 @@ inline V16 load16(const uint16_t* at) {
 inline void store16(float* at, V16 v) { std::memcpy(at, &v, sizeof v); }
 inline V16 all(float x) { return V16{} + x; }
 
+// Round to integers, half to even, and store the low byte of each; returns the integers.
+inline I16 store_bytes(void* at, V16 v) {
+#if defined(TENUTO_AVX512)
+  const __m512i whole = _mm512_cvtps_epi32((__m512)v);
+  _mm_storeu_si128(static_cast<__m128i*>(at), _mm512_cvtepi32_epi8(whole));
+  return (I16)whole;
+#else
+  I16 whole;
+  for (int i = 0; i < kLanes; ++i) whole[i] = __builtin_irintf(v[i]);
+  auto* bytes = static_cast<uint8_t*>(at);
+  for (int i = 0; i < kLanes; ++i) bytes[i] = static_cast<uint8_t>(whole[i]);
+  return whole;
+#endif
+}
+
+// Lane i and its partner, i with one bit flipped: their sum in the lower place, their difference in the upper one.
+template <int Bit>
+inline V16 butterfly(V16 v) {
+  I16 partner;
+  V16 sign;
+  for (int i = 0; i < kLanes; ++i) partner[i] = i ^ Bit, sign[i] = (i & Bit) != 0 ? -1.0f : 1.0f;
+#if defined(__clang__)
+  V16 other;
+  for (int i = 0; i < kLanes; ++i) other[i] = v[i ^ Bit];
+#else
+  const V16 other = __builtin_shuffle(v, partner);
+#endif
+  return other + v * sign;
+}
+
 inline V16 max16(V16 a, V16 b) { return a > b ? a : b; }
 
 // The order of additions is fixed: halves onto halves.

@@ -36,7 +36,7 @@ def test_a_ragged_batch_computes_the_definition(name: str, kv_type: KVType, tmp_
         found.append(decoder.forward(ragged(mixed, all_logits=True), kv))
     error = (found[0] - found[1]).abs()
     scale = found[1].std()
-    assert error.median() < 0.01 * scale and error.quantile(0.99) < 0.2 * scale
+    assert error.median() < 0.01 * scale and error.quantile(0.99) < 0.25 * scale
 
 
 @pytest.mark.parametrize("kv_type", ["float", "int8"])

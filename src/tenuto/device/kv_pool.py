@@ -18,17 +18,27 @@ class ReferenceLayerKV:
     spec: AttentionSpec
     keys: Tensor  # [G, num_blocks, block_size, D]
     values: Tensor  # [G, num_blocks, block_size, D]
+    value_scales: Tensor | None  # float32 [G, num_blocks, block_size], with INT8 KV
 
 
 class ReferenceKVPool:
-    """Storage is [layers of the group, 2, G, num_blocks, block_size, D]."""
+    """Storage is [layers of the group, 2, G, num_blocks, block_size, D]; beside it are the values' scales, if any."""
 
-    def __init__(self, specs: Sequence[AttentionSpec], num_blocks: int, block_size: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        specs: Sequence[AttentionSpec],
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        *,
+        scaled: bool = False,
+    ) -> None:
         assert num_blocks > 0, "a pool without blocks holds no sequence"
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.dtype = dtype
         self._groups: list[Tensor] = []
+        self._scales: list[Tensor] = []
         layers: dict[int, ReferenceLayerKV] = {}
         for spec in dict.fromkeys(specs):
             members = [i for i, other in enumerate(specs) if other == spec]
@@ -37,7 +47,10 @@ class ReferenceKVPool:
             storage = torch.zeros(shape, dtype=dtype)
             self._groups.append(storage)
             for at, index in enumerate(members):
-                layers[index] = ReferenceLayerKV(spec, storage[at, 0], storage[at, 1])
+                scales = torch.zeros(shape[2:5]) if scaled else None
+                if scales is not None:
+                    self._scales.append(scales)
+                layers[index] = ReferenceLayerKV(spec, storage[at, 0], storage[at, 1], scales)
         self._layers = [layers[i] for i in range(len(specs))]
 
     @property
@@ -61,3 +74,5 @@ class ReferenceKVPool:
         from_blocks, to_blocks = torch.tensor(sources), torch.tensor(destinations)
         for group in self._groups:
             group[:, :, :, to_blocks] = group[:, :, :, from_blocks]
+        for scales in self._scales:
+            scales[:, to_blocks] = scales[:, from_blocks]

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tenuto.device.int8 import quantised_queries, quantised_shares
 from tenuto.device.kv_pool import ReferenceLayerKV
 from tenuto.device.protocol import AttentionSpec
 from tenuto.device.ragged import RaggedBatch
@@ -172,6 +173,8 @@ def _attend_group(q: Tensor, layer: ReferenceLayerKV, group: TileGroup) -> Tenso
     num_tiles, num_pairs = group.num_tiles, group.pair_tiles.shape[0]
     rows = group.tile_rows * share  # of one tile and KV head
     tiles = q.index_select(0, group.query_rows).float().mul_(spec.score_scale)
+    if layer.value_scales is not None:
+        tiles = quantised_queries(tiles)
     tiles = tiles.view(num_tiles, group.tile_rows, heads, share, size).permute(2, 0, 1, 3, 4)
     tiles = tiles.reshape(heads, num_tiles, rows, size)
 
@@ -190,6 +193,11 @@ def _attend_group(q: Tensor, layer: ReferenceLayerKV, group: TileGroup) -> Tenso
 
     sums = scores.sum(-1, keepdim=True)
     values = _gather(layer.values, group.pair_blocks).view(heads * num_pairs, -1, size)
+    if layer.value_scales is not None:
+        scales = _gather(layer.value_scales, group.pair_blocks).view(heads, num_pairs, 1, -1)
+        scores = quantised_shares(scores * scales)
+        scales = scales.view(heads * num_pairs, -1, 1)
+        values = torch.where(scales > 0, values / scales, 0).round_()
     weighted = torch.bmm(scores.view(heads * num_pairs, rows, -1), values).view(heads, num_pairs, rows, size)
     total, result = sums[:, :num_tiles].clone(), weighted[:, :num_tiles].clone()
     for start, end in pairwise(group.split_ends[1:]):

@@ -89,6 +89,36 @@ class LayerKV(Protocol):
     def spec(self) -> AttentionSpec: ...
 
 
+@dataclass(frozen=True)
+class LayerWeights:
+    """A decoder layer of the plain kind: x += attention(norm(x)), then x += mlp(norm(x)).
+
+    Attention is `linear(attention(rotate_and_write(linear(x, qkv))), output)`, the MLP `linear(gated(linear(x,
+    gate_up)), down)`; what they give is normed too where there is a post norm.
+    """
+
+    spec: AttentionSpec
+    transform: HeadTransform
+    attention_norm: Tensor
+    qkv: LinearWeight
+    output: LinearWeight
+    mlp_norm: Tensor
+    gate_up: LinearWeight
+    down: LinearWeight
+    activation: Activation
+    eps: float  # of all norms but those of heads
+    attention_post_norm: Tensor | None = None
+    mlp_post_norm: Tensor | None = None
+
+
+class FusedLayers(Protocol):
+    """Several layers as one operation, with the results of the single ones."""
+
+    def __call__(self, x: Tensor, kv: KVPool, step: Step) -> Tensor:
+        """The residual stream [T, hidden] before the layers -> after them; may be changed in place."""
+        ...
+
+
 class KVPool(Protocol):
     """All KV of one engine: preallocated once, addressed by block."""
 
@@ -205,6 +235,10 @@ class Device(Protocol):
 
     def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
         """Each token through the experts its router likes best, weighted by the router's softmax: [T, hidden]."""
+        ...
+
+    def fuse(self, layers: Sequence[LayerWeights]) -> FusedLayers | None:
+        """All layers of a decoder as one operation; None: the model calls the single ones."""
         ...
 
     # Encoders

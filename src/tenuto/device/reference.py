@@ -28,6 +28,7 @@ from tenuto.device.protocol import (
     KVPool,
     KVType,
     LayerKV,
+    LayerWeights,
     LinearWeight,
     Mixture,
     Pointwise,
@@ -44,15 +45,12 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 
 @dataclass(frozen=True)
 class ReferenceLinear:
-    """A matrix stored [in, out]: products with few rows stream it at full width."""
+    """A matrix stored [in, out]: products with few rows stream it at full width. With INT8, inputs are rotated."""
 
     matrix: Tensor
+    in_features: int
     tiles: RowTiles
     bias: Tensor | None = None  # [out]
-
-    @property
-    def in_features(self) -> int:
-        return self.matrix.shape[0]
 
     @property
     def out_features(self) -> int:
@@ -72,7 +70,7 @@ class ReferenceDevice:
     Args:
         dtype: "fp32", "bf16" or "int8" (see `device.int8`; all but the matrices' products is float32 then).
         block_size: token slots per KV block.
-        kv_type: with "int8", K and V are rounded to what INT8 can say, and stored as wide as ever.
+        kv_type: with "int8", attention is that of `device.int8`; K and V are stored as wide as ever.
     """
 
     def __init__(self, dtype: Precision = "fp32", block_size: int = 16, kv_type: KVType = "float") -> None:
@@ -107,7 +105,7 @@ class ReferenceDevice:
             with torch.inference_mode():
                 self._row_tiles[shape] = probe(lambda x: x @ matrix, *shape, self._dtype)
         bias = torch.from_numpy(np.concatenate(biases)).to(self._dtype) if biases else None
-        return ReferenceLinear(matrix, self._row_tiles[shape], bias)
+        return ReferenceLinear(matrix, parts[0].shape[1], self._row_tiles[shape], bias)
 
     def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> ReferenceRotaryTable:
         return ReferenceRotaryTable(inverse_frequencies, scale, max_positions)
@@ -122,7 +120,7 @@ class ReferenceDevice:
                 self._attention_exact[spec] = paged_attention.probe_products(spec, split)
         # An ordinary tensor, so that it can be written in inference mode and outside of it.
         with torch.inference_mode(False):
-            return ReferenceKVPool(specs, num_blocks, self.block_size, self._dtype)
+            return ReferenceKVPool(specs, num_blocks, self.block_size, self._dtype, scaled=self._kv_type == "int8")
 
     def copy_blocks(self, kv: KVPool, pairs: Sequence[tuple[int, int]]) -> None:
         assert isinstance(kv, ReferenceKVPool)
@@ -170,7 +168,9 @@ class ReferenceDevice:
             angles = step.angles[transform.rotary]
             q, k = rotate(q, angles), rotate(k, angles)
         if self._kv_type == "int8":
-            k, v = quantised_heads(k.float()).to(k.dtype), quantised_heads(v.float()).to(v.dtype)
+            assert layer.value_scales is not None
+            (k, _), (v, scales) = quantised_heads(k), quantised_heads(v)
+            layer.value_scales.view(spec.num_kv_heads, -1).index_copy_(1, step.batch.slots, scales.squeeze(-1).t())
         for stored, new in ((layer.keys, k), (layer.values, v)):
             flat = stored.view(spec.num_kv_heads, -1, spec.head_dim)
             flat.index_copy_(1, step.batch.slots, new.transpose(0, 1))
@@ -186,6 +186,9 @@ class ReferenceDevice:
 
     def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
         return mix(self, x, mixture)
+
+    def fuse(self, layers: Sequence[LayerWeights]) -> None:
+        return None
 
     def add_layer_norm(self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         total = (x + residual).float()

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from tenuto.device import ReferenceDevice
 from tenuto.device.cpu import CpuDevice, native_library
-from tenuto.device.cpu.device import Int8Linear
+from tenuto.device.cpu.layers import Int8Linear
 from tenuto.device.cpu.library import NativeLibrary
+from tenuto.device.cpu.scratch import Scratch
 from tenuto.device.protocol import Device, Floats, KVType, Precision
 from tenuto.device.reference import ReferenceLinear
 from tenuto.device.row_tiles import RowTiles
@@ -43,7 +44,7 @@ class _MeasuringReference(ReferenceDevice):
         num_in, num_out = parts[0].shape[1], sum(part.shape[0] for part in parts)
         bias = torch.empty(num_out, dtype=self._dtype, device="meta") if biases else None
         matrix = torch.empty((num_in, num_out), dtype=self._dtype, device="meta")
-        return ReferenceLinear(matrix, _NO_TILES, bias)
+        return ReferenceLinear(matrix, num_in, _NO_TILES, bias)
 
 
 class _MeasuringCpu(CpuDevice):
@@ -96,5 +97,5 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(item)
     elif isinstance(value, dict):
         yield from _tensors(list(value.values()))
-    elif type(value).__module__.startswith("tenuto.") and not isinstance(value, ReferenceDevice | CpuDevice):
+    elif type(value).__module__.startswith("tenuto.") and not isinstance(value, ReferenceDevice | CpuDevice | Scratch):
         yield from _tensors(getattr(value, "__dict__", {}))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tenuto.checkpoint import ModelConfig
-from tenuto.device.protocol import AttentionSpec, Device, KVPool, LinearWeight, RotaryTable
+from tenuto.device.protocol import AttentionSpec, Device, FusedLayers, KVPool, LinearWeight, RotaryTable, Step
 from tenuto.device.ragged import RaggedBatch
 from tenuto.model.layers import DecoderLayer, InputEmbedding, Norm
 
@@ -56,16 +56,29 @@ class Decoder:
         """Compute a step: KV of all T tokens is written, what is wanted of the rows comes back."""
         _check(batch, self.config.max_model_tokens)
         step = self.device.begin_step(batch, self.rotary, kv)
-        x, residual = self.embedding(batch.token_ids), None
-        for index, layer in enumerate(self.layers):
-            x, residual = layer(x, residual, kv.layer(index), step)
-        assert residual is not None
+        x, residual = self._through_layers(self.embedding(batch.token_ids), kv, step)
         logits = self.device.linear(self._normed(x, residual, batch.logit_rows), self.head).float()
         rows = batch.hidden_rows
         return Rows(logits, None if rows is None else self._normed(x, residual, rows).float())
 
-    def _normed(self, x: Tensor, residual: Tensor, rows: Tensor) -> Tensor:
-        return self.norm.add(x.index_select(0, rows), residual.index_select(0, rows))[0]
+    @cached_property
+    def _fused(self) -> FusedLayers | None:
+        weights = [layer.weights for layer in self.layers]
+        plain = [each for each in weights if each is not None]
+        return self.device.fuse(plain) if len(plain) == len(weights) else None
+
+    def _through_layers(self, x: Tensor, kv: KVPool, step: Step) -> tuple[Tensor, Tensor | None]:
+        """(x, residual) whose sum is the residual stream after the last layer."""
+        if self._fused is not None:
+            return self._fused(x, kv, step), None
+        residual = None
+        for index, layer in enumerate(self.layers):
+            x, residual = layer(x, residual, kv.layer(index), step)
+        return x, residual
+
+    def _normed(self, x: Tensor, residual: Tensor | None, rows: Tensor) -> Tensor:
+        some = x.index_select(0, rows)
+        return self.norm(some) if residual is None else self.norm.add(some, residual.index_select(0, rows))[0]
 
 
 def _check(batch: RaggedBatch, max_model_tokens: int) -> None:

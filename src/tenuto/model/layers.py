@@ -13,6 +13,7 @@ from tenuto.device.protocol import (
     Device,
     HeadTransform,
     LayerKV,
+    LayerWeights,
     LinearWeight,
     Mixture,
     Step,
@@ -133,3 +134,27 @@ class DecoderLayer:
         if self.mlp_post_norm is not None:
             x = self.mlp_post_norm(x)
         return x, residual
+
+    @property
+    def weights(self) -> LayerWeights | None:
+        """What a device needs to fuse the layer; None if it is not made of the plain parts."""
+        attention, mlp = self.attention, self.mlp
+        if not isinstance(attention, Attention) or not isinstance(mlp, GatedMLP):
+            return None
+        norms = (self.attention_norm, self.mlp_norm, self.attention_post_norm, self.mlp_post_norm)
+        if any(norm is not None and norm.eps != self.mlp_norm.eps for norm in norms):
+            return None
+        return LayerWeights(
+            spec=attention.spec,
+            transform=attention.transform,
+            attention_norm=self.attention_norm.weight,
+            qkv=attention.qkv,
+            output=attention.output,
+            mlp_norm=self.mlp_norm.weight,
+            gate_up=mlp.gate_up,
+            down=mlp.down,
+            activation=mlp.activation,
+            eps=self.mlp_norm.eps,
+            attention_post_norm=None if self.attention_post_norm is None else self.attention_post_norm.weight,
+            mlp_post_norm=None if self.mlp_post_norm is None else self.mlp_post_norm.weight,
+        )

@@ -19,7 +19,7 @@ LIBRARY = native_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++ compiler")
 
 
-@pytest.fixture(params=["avx512-vnni", "avx2", "portable"])
+@pytest.fixture(params=["amx", "avx512-vnni", "avx2", "portable"])
 def device(request: pytest.FixtureRequest) -> Iterator[CpuDevice]:
     assert LIBRARY is not None
     own = LIBRARY.instruction_set
@@ -42,9 +42,10 @@ def test_packed_weights_are_those_of_the_definition(num_out: int, num_in: int) -
     matrix = random(num_out, num_in)
     matrix[0] = 0
     weight = CpuDevice(library, 1).prepare_linear([matrix])
-    found = np.empty_like(matrix)
+    wanted = quantised_weights(torch.from_numpy(matrix)).numpy()
+    found = np.empty_like(wanted)
     library.int8_unpack(weight.packed.data_ptr(), num_out, num_in, found.ctypes.data)
-    assert np.array_equal(found, quantised_weights(torch.from_numpy(matrix)).numpy())
+    assert np.array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 40])
@@ -75,7 +76,7 @@ def test_products_have_the_same_bits_with_any_instructions() -> None:
     assert LIBRARY is not None
     own, found = LIBRARY.instruction_set, []
     matrix, x = random(100, 200), torch.from_numpy(random(9, 200, seed=1))
-    for name in ("portable", "avx2", "avx512-vnni"):
+    for name in ("portable", "avx2", "avx512-vnni", "amx"):
         if LIBRARY.use_isa(name.encode()):
             one = CpuDevice(LIBRARY, 1)
             found.append(one.linear(x, one.prepare_linear([matrix])))

@@ -5,17 +5,17 @@ Integer products are exact and float sums have one order per row, so that it is 
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tenuto.device.cpu.kv_pool import BLOCK_SIZE, CpuKVPool, CpuLayerKV, token_bytes
+from tenuto.device.cpu.layers import ACTIVATIONS, CpuLayers, CpuStep, Int8Linear
 from tenuto.device.cpu.library import NativeLibrary
+from tenuto.device.cpu.scratch import Scratch, aligned
 from tenuto.device.mixture import mix
 from tenuto.device.packing import ALIGNMENT, PackedLinear
 from tenuto.device.protocol import (
@@ -26,6 +26,7 @@ from tenuto.device.protocol import (
     KVPool,
     KVType,
     LayerKV,
+    LayerWeights,
     LinearWeight,
     Mixture,
     Pointwise,
@@ -39,26 +40,6 @@ from tenuto.device.rotary import ReferenceRotaryTable
 from tenuto.errors import UnsupportedModel
 
 _MAX_HEAD_DIM = 1024
-_PACKED_FORMAT = "int8 panels of 16, groups of 64, version 1"  # raise it when the packed bytes change
-_ACTIVATIONS: dict[Activation, int] = {"silu": 0, "gelu_tanh": 1}
-
-
-@dataclass(frozen=True)
-class Int8Linear:
-    """A matrix as the kernels want it; see native/int8.h."""
-
-    packed: Tensor  # uint8, 64-byte aligned
-    in_features: int
-    out_features: int
-    bias: Tensor | None
-
-
-@dataclass(frozen=True)
-class CpuStep:
-    batch: RaggedBatch
-    angles: tuple[Tensor, ...]  # float32 [T, 2, D / 2] of each rotary table
-    query_starts: Tensor  # int32 [S + 1]
-    kv_lens: Tensor  # int32 [S]
 
 
 class CpuDevice:
@@ -80,8 +61,7 @@ class CpuDevice:
         self._kv_type: KVType = kv_type
         self._pool = library.pool_new(num_threads)
         weakref.finalize(self, library.pool_free, self._pool)
-        self._scratch = torch.empty(0, dtype=torch.uint8)
-        self._scratch_lock = threading.Lock()
+        self._scratch = Scratch()
         self._plain = ReferenceDevice("fp32")
 
     def upload(self, values: Floats) -> Tensor:
@@ -93,14 +73,14 @@ class CpuDevice:
     def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> Int8Linear:
         matrix = np.ascontiguousarray(np.concatenate(parts)) if len(parts) > 1 else np.ascontiguousarray(parts[0])
         num_out, num_in = matrix.shape
-        packed = _aligned(self._native.int8_packed_bytes(num_out, num_in))
-        self._native.int8_pack(matrix.ctypes.data, num_out, num_in, packed.data_ptr())
+        packed = aligned(self._native.int8_packed_bytes(num_out, num_in))
+        self._native.int8_pack(self._pool, matrix.ctypes.data, num_out, num_in, packed.data_ptr())
         bias = torch.from_numpy(np.concatenate(biases)) if biases else None
         return Int8Linear(packed, num_in, num_out, bias)
 
     @property
     def packed_format(self) -> str:
-        return f"{_PACKED_FORMAT}; build {self._native.build}"
+        return f"int8 {self._native.format_version()}; build {self._native.build}"
 
     def export_linear(self, weight: LinearWeight) -> PackedLinear:
         assert isinstance(weight, Int8Linear)
@@ -179,7 +159,7 @@ class CpuDevice:
         if rows == 0:
             return out
         bias = None if weight.bias is None else weight.bias.data_ptr()
-        with self._scratch_lock:  # engines may share a device
+        with self._scratch.of(self._native.int8_scratch_bytes(rows, weight.in_features)) as scratch:
             self._native.int8_linear(
                 self._pool,
                 x.data_ptr(),
@@ -189,7 +169,7 @@ class CpuDevice:
                 weight.out_features,
                 bias,
                 out.data_ptr(),
-                self._scratch_for(rows, weight.in_features),
+                scratch,
             )
         return out
 
@@ -234,11 +214,16 @@ class CpuDevice:
     def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
         rows, size = gate_up.shape[0], gate_up.shape[1] // 2
         out = torch.empty(rows, size)
-        self._native.gated(self._pool, gate_up.data_ptr(), rows, size, _ACTIVATIONS[activation], out.data_ptr())
+        self._native.gated(self._pool, gate_up.data_ptr(), rows, size, ACTIVATIONS[activation], out.data_ptr())
         return out
 
     def mixture(self, x: Tensor, mixture: Mixture) -> Tensor:
         return mix(self, x, mixture)
+
+    def fuse(self, layers: Sequence[LayerWeights]) -> CpuLayers | None:
+        if not layers or not all(CpuLayers.can_fuse(layer) for layer in layers):
+            return None
+        return CpuLayers(self._native, self._pool, self._scratch, layers)
 
     # Encoders: their products are native, the rest is the reference's.
 
@@ -250,15 +235,3 @@ class CpuDevice:
 
     def full_attention(self, qkv: Tensor, starts: Sequence[int], num_heads: int) -> Tensor:
         return self._plain.full_attention(qkv, starts, num_heads)
-
-    def _scratch_for(self, rows: int, num_in: int) -> int:
-        wanted = self._native.int8_scratch_bytes(rows, num_in)
-        if wanted > self._scratch.numel():
-            self._scratch = _aligned(wanted)
-        return self._scratch.data_ptr()
-
-
-def _aligned(num_bytes: int) -> Tensor:
-    """Memory on a cache line."""
-    memory = torch.empty(num_bytes + 64, dtype=torch.uint8)
-    return memory[-memory.data_ptr() % 64 :][:num_bytes]

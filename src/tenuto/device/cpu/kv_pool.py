@@ -22,7 +22,7 @@ def token_bytes(spec: AttentionSpec, kv_type: KVType) -> int:
 
 
 class CpuLayerKV:
-    """Keys [G, num_blocks, D, 16] and values [G, num_blocks, 16, D] of one layer; INT8 with scales, or float32."""
+    """Keys and values [G, num_blocks, 16 * D] of one layer, as the kernels lay them; INT8 with scales, or float32."""
 
     def __init__(self, spec: AttentionSpec, num_blocks: int, kv_type: KVType) -> None:
         self.spec = spec
@@ -33,7 +33,7 @@ class CpuLayerKV:
         num_scales = 0 if kv_type == "float" else BLOCK_SIZE
         self.key_scales, self.value_scales = (torch.zeros(*places, num_scales, dtype=torch.int16) for _ in range(2))
         scales = (None, None) if kv_type == "float" else (self.key_scales.data_ptr(), self.value_scales.data_ptr())
-        self._struct = LayerStruct(
+        self.struct = LayerStruct(
             self.keys.data_ptr(),
             self.values.data_ptr(),
             *scales,
@@ -42,7 +42,7 @@ class CpuLayerKV:
             spec.head_dim,
             spec.window or 0,
         )
-        self.reference = ctypes.byref(self._struct)
+        self.reference = ctypes.byref(self.struct)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -57,6 +57,7 @@ class CpuKVPool:
         self.num_blocks = num_blocks
         self.block_size = BLOCK_SIZE
         self._layers = [CpuLayerKV(spec, num_blocks, kv_type) for spec in specs]
+        self.structs = (LayerStruct * len(specs))(*(layer.struct for layer in self._layers))
 
     @property
     def num_bytes(self) -> int:

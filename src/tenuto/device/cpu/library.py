@@ -28,14 +28,59 @@ class LayerStruct(ctypes.Structure):
     )
 
 
+class MatrixStruct(ctypes.Structure):
+    """`TenutoMatrix` of kernels.h."""
+
+    _fields_ = (("packed", c_void_p), ("bias", c_void_p), ("num_in", c_int32), ("num_out", c_int32))
+
+
+class DecoderLayerStruct(ctypes.Structure):
+    """`TenutoDecoderLayer` of kernels.h."""
+
+    _fields_ = (
+        ("attention_norm", c_void_p),
+        ("attention_post_norm", c_void_p),
+        ("mlp_norm", c_void_p),
+        ("mlp_post_norm", c_void_p),
+        ("q_norm", c_void_p),
+        ("k_norm", c_void_p),
+        ("qkv", MatrixStruct),
+        ("output", MatrixStruct),
+        ("gate_up", MatrixStruct),
+        ("down", MatrixStruct),
+        ("heads", c_int32),
+        ("rotary", c_int32),
+        ("activation", c_int32),
+        ("eps", c_float),
+        ("head_eps", c_float),
+        ("q_scale", c_float),
+    )
+
+
+class StepStruct(ctypes.Structure):
+    """`TenutoStep` of kernels.h."""
+
+    _fields_ = (
+        ("rows", c_int32),
+        ("sequences", c_int32),
+        ("table_width", c_int32),
+        ("query_starts", c_void_p),
+        ("kv_lens", c_void_p),
+        ("tables", c_void_p),
+        ("slots", c_void_p),
+        ("angles", POINTER(c_void_p)),
+    )
+
+
 _LAYER = POINTER(LayerStruct)
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tenuto_isa": (c_char_p, ()),
     "tenuto_use_isa": (c_int, (c_char_p,)),
     "tenuto_pool_new": (c_void_p, (c_int,)),
     "tenuto_pool_free": (None, (c_void_p,)),
+    "tenuto_format_version": (c_int, ()),
     "tenuto_int8_packed_bytes": (c_size_t, (c_int, c_int)),
-    "tenuto_int8_pack": (None, (c_void_p, c_int, c_int, c_void_p)),
+    "tenuto_int8_pack": (None, (c_void_p, c_void_p, c_int, c_int, c_void_p)),
     "tenuto_int8_unpack": (None, (c_void_p, c_int, c_int, c_void_p)),
     "tenuto_int8_scratch_bytes": (c_size_t, (c_int, c_int)),
     "tenuto_int8_linear": (
@@ -57,6 +102,11 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     ),
     "tenuto_probe_read": (c_uint64, (c_void_p, c_size_t, c_int, c_int)),
     "tenuto_probe_multiply": (c_int64, (c_char_p, c_int64, c_int)),
+    "tenuto_decoder_scratch_bytes": (c_size_t, (POINTER(DecoderLayerStruct), c_int, c_int)),
+    "tenuto_decoder_layers": (
+        None,
+        (c_void_p, POINTER(DecoderLayerStruct), _LAYER, c_int, POINTER(StepStruct), c_void_p, c_void_p),
+    ),
 }
 
 
