@@ -262,7 +262,7 @@ def test_blocks_of_wrong_drafts_are_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_drafts_are_over_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Speculator.draft
-    monkeypatch.setattr(Speculator, "draft", lambda self, request, n, max_drafts: draft(self, request, n, 64))
+    monkeypatch.setattr(Speculator, "draft", lambda self, request, wanted, room: draft(self, request, wanted, 64))
     violation()
 
 

@@ -71,4 +71,4 @@ def draft_length(estimates: Estimates, length: int, least_chance: float, max_dra
         chance *= estimates[class_of(length + count)].chance
         if chance <= least_chance:
             return count
-    return max_drafts
+    return max(0, max_drafts)

@@ -42,28 +42,38 @@ class Speculator:
     def is_on(self) -> bool:
         return self._config.speculation != "off"
 
-    def draft(self, request: Request, num_decodes: int, max_drafts: int) -> Drafts:
-        """The drafts worth computing after the last known token of a request that samples.
+    def least_chance(self, num_decodes: int) -> float:
+        """The chance above which a draft is worth its row in a step where so many sequences sample."""
+        return worth(num_decodes, self._config.step_rows)
+
+    def begin(self, request: Request) -> None:
+        """A request begins; whose session comes back is indexed last of all to be given up."""
+        if self.is_on and request.params is not None and request.session.index is not None:
+            self._indexed.move_to_end(request.session)
+
+    def num_wanted(self, request: Request, least_chance: float) -> int:
+        """How many drafts are worth computing after the last known token of a request that samples."""
+        session = request.session
+        index = session.index or self._new_index(session)
+        index.follow(session.tokens)
+        if not index.place:
+            return 0
+        # The last id that may be generated needs no KV: it is no draft.
+        room = min(self._config.max_draft_tokens, request.num_remaining - 1)
+        return draft_length(session.estimates, index.length, least_chance, room)
+
+    def draft(self, request: Request, num_wanted: int, max_drafts: int) -> Drafts:
+        """The drafts themselves.
 
         Args:
-            num_decodes: sequences that sample in this step.
             max_drafts: what budget and free blocks allow.
         """
         session, params = request.session, request.params
-        assert params is not None
-        # The last id that may be generated needs no KV: it is no draft.
         room = min(max_drafts, self._config.max_draft_tokens, request.num_remaining - 1)
-        if not self.is_on or room < 1:
+        if room < 1:
             return NO_DRAFTS
-        index = self._index(session)
-        index.follow(session.tokens)
-        if not index.place:
-            return NO_DRAFTS
-        least_chance = worth(num_decodes, self._config.step_rows)
-        count = draft_length(session.estimates, index.length, least_chance, room)
-        if not count:
-            return NO_DRAFTS
-        proposal = index.propose(session.tokens, count)
+        assert params is not None and session.index is not None
+        proposal = session.index.propose(session.tokens, min(num_wanted, room))
         for place, token in enumerate(proposal):
             if token in params.stop_ids:  # nothing follows it
                 del proposal[place:]
@@ -77,7 +87,7 @@ class Speculator:
         if not self.is_on:
             return
         session = request.session
-        index = self._index(session)
+        index = session.index or self._new_index(session)
         index.follow(session.tokens)
         if index.place:
             hit = session.tokens[index.place] == token
@@ -88,15 +98,13 @@ class Speculator:
         self._indexed.pop(session, None)
         session.index = None
 
-    def _index(self, session: Session) -> SuffixIndex:
-        if session.index is None:
-            session.index = SuffixIndex()
-            self._indexed[session] = None
-            while len(self._indexed) > MAX_INDEXES:
-                oldest, _ = self._indexed.popitem(last=False)
-                oldest.index = None
-        else:
-            self._indexed.move_to_end(session)
+    def _new_index(self, session: Session) -> SuffixIndex:
+        session.index = SuffixIndex()
+        self._indexed[session] = None
+        self._indexed.move_to_end(session)
+        while len(self._indexed) > MAX_INDEXES:
+            oldest, _ = self._indexed.popitem(last=False)
+            oldest.index = None
         return session.index
 
 

@@ -67,6 +67,7 @@ class Stepper:
         request.num_held = request.num_reached = session.table.num_computed
         self.requests[request.id] = request
         self._scheduler.add(request, now)
+        self._speculator.begin(request)
         if request.params is None and request.num_uncomputed == 0:
             request.started_s = now
             session.total_reused_tokens += request.num_held
@@ -175,8 +176,11 @@ class Stepper:
 
     def _draft_room(self, shares: Sequence[Share]) -> _DraftRoom:
         """Drafts get what the step's budget has left when everybody has a share."""
-        num_decodes = sum(_samples(share) for share in shares) if self._speculator.is_on else 0
-        return _DraftRoom(num_decodes, self._config.max_batch_tokens - sum(share.num_tokens for share in shares))
+        if not self._speculator.is_on:
+            return _DraftRoom(1.0, 0)
+        num_tokens = sum(share.num_tokens for share in shares)
+        num_decodes = sum(_samples(share) for share in shares)
+        return _DraftRoom(self._speculator.least_chance(num_decodes), self._config.max_batch_tokens - num_tokens)
 
     def _slice(self, share: Share, room: _DraftRoom) -> SequenceSlice:
         request = share.request
@@ -211,9 +215,12 @@ class Stepper:
     def _drafts(self, share: Share, end: int, room: _DraftRoom) -> Drafts:
         """Drafts for a slice that samples after its last token at `end - 1`, with slots to write their KV to."""
         request = share.request
+        num_wanted = self._speculator.num_wanted(request, room.least_chance)
+        if not num_wanted:
+            return NO_DRAFTS
         table = request.session.table
         spare = min(room.num_tokens, self._config.max_chunk_tokens - share.num_tokens)
-        drafts = self._speculator.draft(request, room.num_decodes, min(spare, self._cache.spare_tokens(table, end)))
+        drafts = self._speculator.draft(request, num_wanted, min(spare, self._cache.spare_tokens(table, end)))
         if drafts.token_ids:
             copy = self._cache.prepare_write(table, end + len(drafts.token_ids))
             assert copy is None, "the last block of a request with a share must be its own"
@@ -353,7 +360,7 @@ class Stepper:
 class _DraftRoom:
     """What drafts may take of one step."""
 
-    num_decodes: int  # requests that sample in it
+    least_chance: float  # of being right, for a draft to be worth its row
     num_tokens: int  # left of its budget
 
 
