@@ -36,12 +36,13 @@ class TurnWatch:
             self._num_out += num_ids
             self._num_steps += is_step
 
-    def saw_ids(self, ids: Sequence[int], num_forced: int = 0) -> None:
+    def saw_ids(self, ids: Sequence[int], *, is_step: bool = True) -> None:
         self._ids += ids
-        self.saw(len(ids), is_step=len(ids) > num_forced)
+        self.saw(len(ids), is_step=is_step)
 
     def saw_delta(self, delta: TokenDelta) -> None:
-        self.saw_ids(delta.ids, delta.num_forced)
+        """A delta of forced ids has no step, one whose id was guessed right is of the step of the one before."""
+        self.saw_ids(delta.ids, is_step=len(delta.ids) > delta.num_forced and not delta.accepted)
 
     @property
     def num_out(self) -> int:

@@ -57,7 +57,7 @@ def _texts(texts: tuple[TextReport, ...]) -> Table:
         "tokens": lambda t: str(t.num_tokens),
         "perplexity A": lambda t: f"{t.perplexity_a:.3f}",
         "perplexity B": lambda t: f"{t.perplexity_b:.3f}",
-        "B / A": lambda t: f"{t.perplexity_change:+.2%}",
+        "B / A": lambda t: f"{t.perplexity_change:+.2%} ± {t.perplexity_change_error:.2%}",
         "KL divergence, mean": lambda t: f"{t.mean_kl:.5f}",
         "KL divergence, 99 % below": lambda t: f"{t.p99_kl:.4f}",
         "same likeliest token": lambda t: f"{t.same_top:.2%}",

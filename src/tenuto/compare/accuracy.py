@@ -75,6 +75,7 @@ def text_report(name: str, parts: Sequence[TokenScores]) -> TextReport:
         perplexity_a=perplexity_a,
         perplexity_b=perplexity_b,
         perplexity_change=perplexity_b / perplexity_a - 1,
+        perplexity_change_error=_change_error(loss_a, loss_b),
         mean_kl=float(kl.mean()),
         p99_kl=float(np.quantile(kl, 0.99, method="higher")),
         same_top=float(same.mean()),
@@ -83,6 +84,14 @@ def text_report(name: str, parts: Sequence[TokenScores]) -> TextReport:
         num_broken=int((~whole).sum()),
         buckets=_buckets(kl, same),
     )
+
+
+def _change_error(loss_a: npt.NDArray[np.float64], loss_b: npt.NDArray[np.float64]) -> float:
+    """The change is exp(mean of the differences) - 1; its error that of the mean, for tokens that differ by chance."""
+    differences = loss_b - loss_a
+    if len(differences) < 2 or not np.isfinite(differences).all():
+        return float("nan")
+    return float(np.exp(differences.mean()) * differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
 def _buckets(kl: npt.NDArray[np.float64], same: npt.NDArray[np.bool_]) -> tuple[Bucket, ...]:

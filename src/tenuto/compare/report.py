@@ -36,6 +36,7 @@ class TextReport(msgspec.Struct, frozen=True, kw_only=True):
     perplexity_a: float
     perplexity_b: float
     perplexity_change: float  # b / a - 1
+    perplexity_change_error: float  # its standard error: what other texts of this length and kind may differ by
     mean_kl: float  # of A's distribution from B's, in nats a token
     p99_kl: float
     same_top: float  # part of the tokens where both find the same token likeliest

@@ -16,6 +16,7 @@ from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.errors import ContextLengthError
 from tenuto.ids import TokenId
+from tenuto.protocol.engine import SamplingParams
 from tenuto.wiring import LoadedModel, load
 from tiny_models import TinyLlama
 
@@ -73,14 +74,20 @@ def test_kv_is_counted_by_distinct_blocks_and_beside_separate_caches(bench: Loca
 
 
 def test_speculation_is_switched_by_run_and_what_it_guessed_is_counted(bench: LocalBench) -> None:
-    off = asyncio.run(bench.run(WORKLOAD, "held", speculation=False))
-    on = asyncio.run(bench.run(WORKLOAD, "held", speculation=True))
+    workload = TokenWorkload(Shape(agents=2, turns=1, output_tokens=40), tuple(_pieces(a)[:1] for a in range(2)))
+
+    def one_word(_: int) -> SamplingParams:
+        return SamplingParams(logit_bias=((TokenId(9), 100.0),))
+
+    off = asyncio.run(bench.run(workload, "held", speculation=False, sampled=one_word))
+    on = asyncio.run(bench.run(workload, "held", speculation=True, sampled=one_word))
     assert off.speculation is not None and off.speculation.num_drafted == off.speculation.num_accepted == 0
     assert on.settings["speculation"] == "suffix" and off.settings["speculation"] == "off"
-    assert all(t.num_decode_steps == 4 for t in off.turns)
-    assert on.speculation is not None
+    assert all(t.num_decode_steps == 40 for t in off.turns)
+    assert on.speculation is not None and 0 < on.speculation.num_accepted <= on.speculation.num_drafted
     steps = sum(t.num_decode_steps or 0 for t in on.turns)
-    assert steps + on.speculation.num_accepted == 4 * 6
+    assert steps + on.speculation.num_accepted == 2 * 40
+    assert [t.ids for t in on.turns] == [t.ids for t in off.turns]
 
 
 def test_the_pool_is_made_as_large_as_the_workload(loaded: LoadedModel, config: Config) -> None:

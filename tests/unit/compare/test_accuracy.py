@@ -46,6 +46,10 @@ def test_a_report_sums_up_its_parts_wherever_they_are_cut() -> None:
     assert cut == whole
     assert whole.perplexity_a == pytest.approx(float(torch.nn.functional.cross_entropy(a, FOLLOWING).exp()), rel=1e-5)
     assert whole.perplexity_change == pytest.approx(whole.perplexity_b / whole.perplexity_a - 1)
+    scores = token_scores(a, b, FOLLOWING)
+    differences = scores.loss_b - scores.loss_a
+    expected = (1 + whole.perplexity_change) * differences.std(ddof=1) / 40**0.5
+    assert whole.perplexity_change_error == pytest.approx(expected, rel=1e-6)
     assert whole.num_tokens == 40 and whole.num_broken == 0 and whole.mean_kl <= whole.p99_kl
 
 

@@ -29,6 +29,7 @@ TEXT = TextReport(
     perplexity_a=10.0,
     perplexity_b=10.05,
     perplexity_change=0.005,
+    perplexity_change_error=0.002,
     mean_kl=0.009,
     p99_kl=0.05,
     same_top=0.94,
