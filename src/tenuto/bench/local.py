@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from tenuto.bench.driver import Progress, RunClock, drive
 from tenuto.bench.records import KVHeld, RunRecord, Speculation, TurnRecord
+from tenuto.bench.shape import Shape
 from tenuto.bench.token_agents import Mode, Sampled, TokenAgents
 from tenuto.bench.tool_agents import ToolAgents
 from tenuto.bench.tool_workload import ToolWorkload
-from tenuto.bench.workload import TokenWorkload
+from tenuto.bench.workload import TokenWorkload, encode_texts, make_texts
 from tenuto.chat import ChatLimits, LocalModelClient
 from tenuto.clock import Clock
 from tenuto.config import Config
@@ -147,6 +148,11 @@ class LocalBench:
             bytes_per_token=info.kv_bytes_per_token,
             separate_bf16_bytes=num_tokens * bf16_bytes,
         )
+
+
+def token_workload(loaded: LoadedModel, shape: Shape) -> TokenWorkload:
+    """The workload in the ids of a model."""
+    return encode_texts(make_texts(shape), lambda text: loaded.text.tokenizer.encode(text, "inside"))
 
 
 async def _settings(started: RunningModel, config: Config) -> dict[str, str]:

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import anyio
 import typer
 
 from tenuto.bench.shape import Shape
-from tenuto.cli import options
+from tenuto.cli import bench_options, options
+from tenuto.cli.bench_options import SHAPE
 
 Workload: TypeAlias = Literal["agents", "tools", "prose"]
 RunMode: TypeAlias = Literal["held", "serial", "reprefill"]
 Preset: TypeAlias = Literal["tool-loop"]
 
-_SHAPE = Shape()
-
 
 def bench_agents(
-    agents: Annotated[int, typer.Option(min=1, help="Agents.")] = _SHAPE.agents,
-    turns: Annotated[int, typer.Option(min=1, help="Turns of each agent.")] = _SHAPE.turns,
-    prompt_words: Annotated[int, typer.Option(min=1, help="Words of the shared system prompt.")] = _SHAPE.prompt_words,
-    result_words: Annotated[int, typer.Option(min=1, help="Words that each turn adds.")] = _SHAPE.result_words,
+    agents: bench_options.Agents = SHAPE.agents,
+    turns: bench_options.Turns = SHAPE.turns,
+    prompt_words: bench_options.PromptWords = SHAPE.prompt_words,
+    result_words: bench_options.ResultWords = SHAPE.result_words,
     output_tokens: Annotated[
         int | None,
         typer.Option(min=1, show_default="40", help="Tokens generated a turn, exactly; with tools at most."),
     ] = None,
-    tool_ms: Annotated[float, typer.Option(min=0, help="Milliseconds that a tool takes.")] = _SHAPE.tool_s * 1000,
-    seed: Annotated[int, typer.Option(help="The workload follows from it.")] = _SHAPE.seed,
+    tool_ms: bench_options.ToolMs = SHAPE.tool_s * 1000,
+    seed: bench_options.Seed = SHAPE.seed,
     workload: Annotated[
         Workload,
         typer.Option(help="Plain tokens; tool calls under their grammar; or sampled text that does not repeat."),
@@ -45,11 +43,11 @@ def bench_agents(
     api_key: Annotated[
         str | None, typer.Option(envvar="OPENAI_API_KEY", show_envvar=True, help="Sent to that server; shown nowhere.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the numbers, as one JSON object.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw the curve, or TTFT by turn, to this SVG file.")] = None,
+    as_json: bench_options.JsonObject = False,
+    plot: bench_options.Plot = None,
     model: options.Model = None,
     precision: options.Precision = None,
-    kv_type: Annotated[str | None, typer.Option(help="float or int8.", show_default="float")] = None,
+    kv_type: options.KVType = None,
     speculation: options.Speculation = None,
     threads: options.Threads = None,
 ) -> None:
@@ -69,7 +67,7 @@ def bench_agents(
         turns=turns,
         prompt_words=prompt_words,
         result_words=result_words,
-        output_tokens=output_tokens or (128 if workload == "tools" else _SHAPE.output_tokens),
+        output_tokens=output_tokens or (128 if workload == "tools" else SHAPE.output_tokens),
         tool_s=tool_ms / 1000,
         seed=seed,
     )

@@ -10,9 +10,9 @@ import anyio
 import typer
 
 from tenuto.bench.shape import Shape
-from tenuto.cli import options
+from tenuto.cli import bench_options, options
+from tenuto.cli.bench_options import SHAPE
 
-_SHAPE = Shape()
 _PEERS = "openvino,llama.cpp"
 
 
@@ -23,15 +23,15 @@ def bench_peers(
     ),
     pip_flags: Annotated[str, typer.Option(help="Passed to pip, e.g. an index.")] = "",
     rounds: Annotated[int, typer.Option(min=1, help="How often each runs, in turns.")] = 1,
-    agents: Annotated[int, typer.Option(min=1, help="Agents.")] = _SHAPE.agents,
-    turns: Annotated[int, typer.Option(min=1, help="Turns of each agent.")] = _SHAPE.turns,
-    prompt_words: Annotated[int, typer.Option(min=1, help="Words of the shared system prompt.")] = _SHAPE.prompt_words,
-    result_words: Annotated[int, typer.Option(min=1, help="Words that each turn adds.")] = _SHAPE.result_words,
-    output_tokens: Annotated[int, typer.Option(min=1, help="Tokens generated a turn.")] = _SHAPE.output_tokens,
-    tool_ms: Annotated[float, typer.Option(min=0, help="Milliseconds that a tool takes.")] = _SHAPE.tool_s * 1000,
-    seed: Annotated[int, typer.Option(help="The workload follows from it.")] = _SHAPE.seed,
-    as_json: Annotated[bool, typer.Option("--json", help="Only the numbers, as one JSON object.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw TTFT by turn to this SVG file.")] = None,
+    agents: bench_options.Agents = SHAPE.agents,
+    turns: bench_options.Turns = SHAPE.turns,
+    prompt_words: bench_options.PromptWords = SHAPE.prompt_words,
+    result_words: bench_options.ResultWords = SHAPE.result_words,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Tokens generated a turn.")] = SHAPE.output_tokens,
+    tool_ms: bench_options.ToolMs = SHAPE.tool_s * 1000,
+    seed: bench_options.Seed = SHAPE.seed,
+    as_json: bench_options.JsonObject = False,
+    plot: bench_options.Plot = None,
     model: options.Model = None,
     precision: Annotated[str, typer.Option(help="Ours: fp32, bf16 or int8.")] = "int8",
     kv_type: Annotated[str, typer.Option(help="Ours: float or int8.")] = "int8",

@@ -13,7 +13,7 @@ from rich.console import Console
 from tenuto.bench.chat_agents import run_on_server
 from tenuto.bench.driver import Progress as TurnProgress
 from tenuto.bench.experiments import TOOL_LOOP, compare, curve, never_repeating, speculation_pairs
-from tenuto.bench.local import LocalBench
+from tenuto.bench.local import LocalBench, token_workload
 from tenuto.bench.machine import describe_machine
 from tenuto.bench.plot import write_svg
 from tenuto.bench.report import Ratio, Report
@@ -21,7 +21,7 @@ from tenuto.bench.shape import Shape
 from tenuto.bench.summary import Summary, summarise
 from tenuto.bench.token_agents import Mode
 from tenuto.bench.tool_workload import make_tool_workload
-from tenuto.bench.workload import TokenWorkload, encode_texts, make_texts
+from tenuto.bench.workload import make_texts
 from tenuto.cli.bench_shown import plot_of, show_report, shown_turns
 from tenuto.cli.fetching import fetch_model
 from tenuto.clock import RealClock
@@ -102,7 +102,7 @@ async def _here(plan: Plan, loaded: LoadedModel, progress: TurnProgress) -> tupl
         if plan.pairs:
             return await speculation_pairs(lambda on: bench.run_tools(tools, speculation=on), plan.pairs)
         return [summarise(await bench.run_tools(tools))], []
-    workload = _encoded(plan, loaded)
+    workload = token_workload(loaded, plan.shape.with_agents(max(plan.counts)))
     if plan.rounds:
         few = plan.baseline_agents
         return await compare(bench, workload, rounds=plan.rounds, baseline_agents=few)
@@ -113,9 +113,3 @@ async def _here(plan: Plan, loaded: LoadedModel, progress: TurnProgress) -> tupl
     if plan.is_curve:
         return await curve(bench, workload, plan.counts, plan.mode), []
     return [summarise(await bench.run(workload, plan.mode, sampled=sampled))], []
-
-
-def _encoded(plan: Plan, loaded: LoadedModel) -> TokenWorkload:
-    tokenizer = loaded.text.tokenizer
-    shape = plan.shape.with_agents(max(plan.counts))
-    return encode_texts(make_texts(shape), lambda text: tokenizer.encode(text, "inside"))

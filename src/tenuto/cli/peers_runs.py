@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tenuto.bench.local import LocalBench
+from tenuto.bench.local import LocalBench, token_workload
 from tenuto.bench.machine import describe_machine
 from tenuto.bench.peers.llama_cpp import LlamaCpp
 from tenuto.bench.peers.openvino import OpenVINO
@@ -24,7 +24,7 @@ from tenuto.bench.plot import write_svg
 from tenuto.bench.records import RunRecord
 from tenuto.bench.report import Report, best_of
 from tenuto.bench.shape import Shape
-from tenuto.bench.workload import TokenWorkload, encode_texts, make_texts
+from tenuto.bench.workload import TokenWorkload
 from tenuto.cli.bench_shown import plot_of, show_report, shown_turns
 from tenuto.cli.fetching import fetch_model
 from tenuto.clock import RealClock
@@ -62,7 +62,7 @@ async def run_peers(plan: PeersPlan, as_json: bool, plot: Path | None) -> None:
     wanted = [peer for name in plan.peers for peer in _MAKERS[name](place)]
     with console.status("") as status:
         ready, missing = await anyio.to_thread.run_sync(prepare, wanted, status.update)
-    workload = _encoded(plan, loaded)
+    workload = token_workload(loaded, plan.shape)
     turns = plan.rounds * plan.shape.agents * plan.shape.turns
     with shown_turns(console, turns * (2 + len(ready))) as progress:
         bench = LocalBench(loaded, plan.config, RealClock(), progress)
@@ -95,11 +95,6 @@ def _partial_ids(loaded: LoadedModel) -> tuple[int, ...]:
     """Tokens that are not whole characters."""
     tokenizer = loaded.text.tokenizer
     return tuple(i for i in range(tokenizer.vocab_size) if "\ufffd" in tokenizer.decode([TokenId(i)]))
-
-
-def _encoded(plan: PeersPlan, loaded: LoadedModel) -> TokenWorkload:
-    tokenizer = loaded.text.tokenizer
-    return encode_texts(make_texts(plan.shape), lambda text: tokenizer.encode(text, "inside"))
 
 
 def _reasons(report: Report) -> Table:
