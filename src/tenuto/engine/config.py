@@ -41,7 +41,7 @@ class EngineConfig:
     prefix_cache: bool = True
     speculation: Speculation = "off"  # suffix: drafts from the session's own tokens
     max_draft_tokens: int = 16  # drafts of one request in one step; budget and free blocks may allow fewer
-    step_rows: float = 8.0  # rows that take as long to compute as the weights take to stream
+    step_rows: float = 12.0  # rows that take as long to compute as the weights take to stream
     kv_type: str = "fp32"
     kv_bytes_per_token: int = 0
 

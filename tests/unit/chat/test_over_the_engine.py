@@ -47,3 +47,27 @@ def test_turns_stops_and_cancels_on_the_real_engine():
             assert await num_tokens() <= whole.usage.num_prompt + len(stopped.token_ids)
 
     run(main())
+
+
+@pytest.mark.model
+def test_speculation_changes_neither_text_nor_what_is_held_nor_the_counts():
+    """Stop strings among guessed tokens too: what was guessed beyond one was never told and is not held."""
+
+    async def main(speculation: str) -> list[tuple[object, ...]]:
+        async with open_model(kv_tokens=2048, speculation=speculation) as model:
+            months = "January, February, March, April, May, June, July"
+            asked = user(f"List the months: {months}. Now list them again.")
+            found = []
+            for stop in ((), ("April",), (", May, J",)):
+                request = ChatRequest(messages=(asked,), session=SESSION, max_tokens=24, stop=stop)
+                reply = [event async for event in model.stream(request)][-1]
+                assert isinstance(reply, ReplyFinished)
+                usage, stats = reply.usage, await model._engine.stats(SESSION)
+                told = (reply.message.content, reply.token_ids, reply.reason, stats.num_tokens)
+                found.append((*told, usage.num_generated, usage.num_steps + usage.num_accepted))
+                accepted.append(usage.num_accepted)
+            return found
+
+    accepted: list[int] = []
+    assert run(main("suffix")) == run(main("off"))
+    assert min(accepted[:3]) > 0 and accepted[3:] == [0] * 3
