@@ -12,7 +12,7 @@ from itertools import islice
 
 from tenuto.ids import TokenId
 
-MAX_INDEXED = 16_384  # tokens of one session; of a longer one its end
+MAX_INDEXED = 8192  # tokens of one session; of a longer one its end, and twice as many at most
 _TOKEN_BITS = 32
 _PAIR = (1 << 2 * _TOKEN_BITS) - 1
 _FOUR = (1 << 4 * _TOKEN_BITS) - 1
@@ -24,7 +24,7 @@ _MAX_COMPARED = 32  # tokens looked back to measure a match
 class SuffixIndex:
     """The latest place of each single token, pair and quadruple in one growing sequence, and the match of its end.
 
-    Each token takes O(1), amortised, and about half a kilobyte. A sequence may only grow; see `forget`.
+    Each token takes O(1), amortised, and about 0.2 KB. A sequence may only grow; see `forget`.
     """
 
     __slots__ = ("_fours", "_key", "_pairs", "_singles", "length", "num_indexed", "place")
@@ -97,20 +97,20 @@ class SuffixIndex:
             self.length += 1
         else:
             self.place = self.length = 0
+        pair = key & _PAIR
         if self.length < LONG_MATCH:
-            for table, name in ((self._fours, key), (self._pairs, key & _PAIR), (self._singles, token)):
-                place = table.get(name, 0)
-                if place and (length := _common(tokens, place)) > self.length:
-                    self.place, self.length = place, length
-                    break
-        self._singles[token] = self._pairs[key & _PAIR] = self._fours[key] = end
+            # Where more tokens are the same, a shorter look would find no longer match.
+            place = self._fours.get(key) or self._pairs.get(pair) or self._singles.get(token)
+            if place and (length := _common(tokens, place)) > self.length:
+                self.place, self.length = place, length
+        self._singles[token] = self._pairs[pair] = self._fours[key] = end
         self.num_indexed = end
 
 
 def _common(tokens: Sequence[TokenId], place: int) -> int:
     """How many tokens before `place` equal those at the end."""
-    end = len(tokens)
+    limit = min(place, _MAX_COMPARED)
     length = 0
-    while length < min(place, _MAX_COMPARED) and tokens[place - 1 - length] == tokens[end - 1 - length]:
+    while length < limit and tokens[place - 1 - length] == tokens[-1 - length]:
         length += 1
     return length

@@ -17,7 +17,7 @@ from tenuto.errors import GrammarError
 from tenuto.ids import TokenId
 from tenuto.protocol.grammar import TokenGrammar, TokenMask
 
-MAX_INDEXES = 128
+MAX_INDEXES = 64
 """Sessions whose tokens are indexed at once, the last used: those of others are taken in anew when they return."""
 
 
