@@ -125,7 +125,8 @@ def engine_config(loaded: LoadedModel, config: Config) -> EngineConfig:
         max_waiting=config.max_waiting,
         policy=config.policy,
         prefix_cache=config.prefix_cache,
-        speculation=config.speculation,
+        # Where logits depend on the number of rows, drafts would change them.
+        speculation=config.speculation if decoder.device.row_invariant else "off",
         max_draft_tokens=config.max_draft_tokens,
         kv_type=f"{config.precision}/{config.kv_type}",
         kv_bytes_per_token=decoder.kv_bytes_per_token(),
