@@ -55,6 +55,8 @@ def test_speculation_changes_neither_text_nor_what_is_held_nor_the_counts():
 
     async def main(speculation: str) -> list[tuple[object, ...]]:
         async with open_model(kv_tokens=2048, speculation=speculation) as model:
+            if not (await model._engine.info()).row_invariant:
+                pytest.skip("the products of this machine depend on the number of rows: nothing is drafted")
             months = "January, February, March, April, May, June, July"
             asked = user(f"List the months: {months}. Now list them again.")
             found = []
