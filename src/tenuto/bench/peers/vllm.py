@@ -58,8 +58,8 @@ class VLLM:
         settings, reasons = _settings(workload)
         log = self._environment.folder / "server.log"
         gigabytes = math.ceil(workload.shape.agents * longest(workload) * _KV_GB_PER_TOKEN)
-        command = [str(self._environment.python), "-m", "vllm.entrypoints.cli.main", "serve", str(self._model)]
-        command += ["--served-model-name", _MODEL, "--host", "127.0.0.1", "--port", str(port)]
+        command = [str(self._environment.python), "-m", "vllm.entrypoints.openai.api_server", "--model"]
+        command += [str(self._model), "--served-model-name", _MODEL, "--host", "127.0.0.1", "--port", str(port)]
         command += [part for name, value in settings.items() for part in (name, value) if part]
         url = f"http://127.0.0.1:{port}"
         environment = {"VLLM_CPU_KVCACHE_SPACE": str(gigabytes), "HF_HUB_OFFLINE": "1"}
