@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "attention.h"
-#include "int8.h"
+#include "int4.h"
 
 namespace tenuto {
 
@@ -40,6 +40,7 @@ TENUTO_API int tenuto_use_isa(const char* name) {
     if (std::strcmp(name, kNames[set]) != 0) continue;
     used = static_cast<InstructionSet>(set);
     use_int8(used);
+    use_int4(used);
     use_floats(used);
     return 1;
   }

@@ -106,13 +106,14 @@ TENUTO_API void tenuto_int8_unpack(const void* packed, int out, int in, float* w
   }
 }
 
-TENUTO_API size_t tenuto_int8_scratch_bytes(int rows, int in) { return Activations::bytes(in, rows); }
+TENUTO_API size_t tenuto_linear_scratch_bytes(int rows, int in) { return Activations::bytes(in, rows); }
 
-TENUTO_API void tenuto_int8_linear(TenutoPool* pool, const float* x, int rows, int in, const void* packed, int out,
-                                   const float* bias, float* y, void* scratch) {
+TENUTO_API void tenuto_linear(TenutoPool* pool, const float* x, int rows, const TenutoMatrix* matrix, float* y,
+                              void* scratch) {
+  const int in = matrix->in;
   const Activations activations(in, rows, scratch);
   each_row(pool, rows, in * 16, [&](int r) { quantise_row_into(activations, r, x + static_cast<size_t>(r) * in); });
-  multiply(pool, activations, rows, Matrix(packed, bias, in, out), into(y, out));
+  multiply(pool, activations, rows, Matrix(*matrix), into(y, matrix->out));
 }
 
 TENUTO_API int tenuto_format_version() { return 2; }

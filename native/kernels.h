@@ -20,12 +20,12 @@ TENUTO_API int tenuto_use_isa(const char* name);
 TENUTO_API TenutoPool* tenuto_pool_new(int num_threads);
 TENUTO_API void tenuto_pool_free(TenutoPool* pool);
 
-// --- INT8 weights x INT8 activations ---------------------------------------------------------------------------------
+// --- INT8 or INT4 weights x INT8 activations --------------------------------------------------------------------------
 //
 // Inputs are taken in chunks of 64, each rotated by the orthonormal Hadamard matrix, weights and activations alike; one
 // to four chunks, a span, share a scale: the most that divides their number.
 
-// Of the packed form: it changes whenever that does.
+// Of the packed forms: it changes whenever they do.
 TENUTO_API int tenuto_format_version();
 
 // Bytes of a packed matrix. `in` is rounded up to a multiple of 64, `out` to a multiple of 16.
@@ -38,19 +38,26 @@ TENUTO_API void tenuto_int8_pack(TenutoPool* pool, const float* weights, int out
 // What a packed matrix stands for, rotated: [out, in rounded up to a multiple of 64].
 TENUTO_API void tenuto_int8_unpack(const void* packed, int out, int in, float* weights);
 
-// Bytes of scratch that `tenuto_int8_linear` wants for `rows` rows, 64-byte aligned.
-TENUTO_API size_t tenuto_int8_scratch_bytes(int rows, int in);
-
-// y [rows, out] = x [rows, in] W^T (+ bias [out], if not null). Each row of x is quantised for every span with the
-// scale max |x| / 127 (float32).
-TENUTO_API void tenuto_int8_linear(TenutoPool* pool, const float* x, int rows, int in, const void* packed, int out,
-                                   const float* bias, float* y, void* scratch);
+// The same with four bits for a weight: the nearest of 16 levels, which each chunk of a row has in one of eight shapes
+// (int4.h). Scale and shapes are those with the least squared error of a few that are tried.
+TENUTO_API size_t tenuto_int4_packed_bytes(int out, int in);
+TENUTO_API void tenuto_int4_pack(TenutoPool* pool, const float* weights, int out, int in, void* packed);
+TENUTO_API void tenuto_int4_unpack(const void* packed, int out, int in, float* weights);
 
 struct TenutoMatrix {
   const void* packed;
   const float* bias;  // [out] or null
   int32_t in, out;
+  int32_t bits;  // of a weight: 8 or 4
 };
+
+// Bytes of scratch that `tenuto_linear` wants for `rows` rows, 64-byte aligned.
+TENUTO_API size_t tenuto_linear_scratch_bytes(int rows, int in);
+
+// y [rows, out] = x [rows, in] W^T (+ bias). Each row of x is quantised for every span with the scale max |x| / 127
+// (float32).
+TENUTO_API void tenuto_linear(TenutoPool* pool, const float* x, int rows, const TenutoMatrix* matrix, float* y,
+                              void* scratch);
 
 // --- floats ----------------------------------------------------------------------------------------------------------
 

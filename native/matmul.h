@@ -2,8 +2,10 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
 
-#include "int8.h"
+#include "int4.h"
 #include "thread_pool.h"
 
 namespace tenuto {
@@ -13,11 +15,30 @@ struct Matrix {
   const uint8_t* packed;
   const float* bias;  // [out] or null
   int in, out;
+  bool int4;
 
   explicit Matrix(const TenutoMatrix& from)
-      : packed(static_cast<const uint8_t*>(from.packed)), bias(from.bias), in(from.in), out(from.out) {}
-  Matrix(const void* packed, const float* bias, int in, int out)
-      : packed(static_cast<const uint8_t*>(packed)), bias(bias), in(in), out(out) {}
+      : packed(static_cast<const uint8_t*>(from.packed)), bias(from.bias), in(from.in), out(from.out),
+        int4(from.bits == 4) {}
+};
+
+// A thread's room for a pair of panels.
+class ExpandedPair {
+ public:
+  uint8_t* of(size_t panel_bytes) {
+    if (panel_bytes > panel_bytes_) {
+      panel_bytes_ = panel_bytes;
+      memory_.reset(new (std::align_val_t{64}) uint8_t[kTilePanels * panel_bytes]);
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* memory) const { operator delete[](memory, std::align_val_t{64}); }
+  };
+  std::unique_ptr<uint8_t, Free> memory_;
+  size_t panel_bytes_ = 0;
 };
 
 // sink(row, rows, pair, tile) takes each tile [rows, kTileWidth] of a pair of panels, bias included, once.
@@ -26,32 +47,56 @@ template <typename Sink>
 void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matrix& matrix, int stride, int second,
                     int pairs, Sink&& sink) {
   const Int8Kernels& k = int8_kernels();
-  const TileKernel& kernel = rows < kManyRows ? k.few : k.many;
+  const Int4Kernels& k4 = int4_kernels();
+  // INT4 panels become INT8 ones first, once for all rows, unless few rows have a kernel of their own.
+  const bool expand = matrix.int4 && rows > k4.few_rows;
+  const TileKernel& kernel = matrix.int4 && !expand ? k4.few : rows < kManyRows ? k.few : k.many;
   const int panels = panels_of(matrix.out);
-  const size_t panel_bytes = x.inputs.panel_stride();
+  const size_t expanded_bytes = x.inputs.panel_stride();
+  const size_t panel_bytes = matrix.int4 ? int4_panel_stride(x.inputs) : expanded_bytes;
   // A few tasks for each thread, so that one that is held up does not hold up the rest.
   const int tasks = std::min(pairs, pool->num_threads() * 4);
   pool->run(tasks, [&](int task) {
     alignas(64) float tile[32 * kTileWidth];
     const int begin = static_cast<int>(static_cast<int64_t>(pairs) * task / tasks);
     const int end = static_cast<int>(static_cast<int64_t>(pairs) * (task + 1) / tasks);
-    kernel.begin();
-    for (int row = 0; row < rows; row += kernel.max_rows) {
+    const auto compute = [&](int row, int pair, const uint8_t* const* both, int count) {
       const int height = std::min(kernel.max_rows, rows - row);
-      for (int pair = begin; pair < end; ++pair) {
-        const int first = pair * stride, other = first + second;
-        const int count = other < panels ? 2 : 1;
-        const uint8_t* both[kTilePanels] = {matrix.packed + first * panel_bytes, matrix.packed + other * panel_bytes};
-        kernel.tile(x, row, height, both, count, tile);
-        if (matrix.bias != nullptr) {
-          for (int p = 0; p < count; ++p) {
-            const int column = both[p] == both[0] ? first * kPanel : other * kPanel;
-            const int width = std::min(kPanel, matrix.out - column);
-            for (int r = 0; r < height; ++r)
-              for (int i = 0; i < width; ++i) tile[r * kTileWidth + p * kPanel + i] += matrix.bias[column + i];
-          }
+      kernel.tile(x, row, height, both, count, tile);
+      if (matrix.bias != nullptr) {
+        for (int p = 0; p < count; ++p) {
+          const int column = (pair * stride + p * second) * kPanel;
+          const int width = std::min(kPanel, matrix.out - column);
+          for (int r = 0; r < height; ++r)
+            for (int i = 0; i < width; ++i) tile[r * kTileWidth + p * kPanel + i] += matrix.bias[column + i];
         }
-        sink(row, height, pair, tile);
+      }
+      sink(row, height, pair, tile);
+    };
+    const auto panels_of_pair = [&](int pair, const uint8_t** both) {
+      const int first = pair * stride, other = first + second;
+      both[0] = matrix.packed + first * panel_bytes, both[1] = matrix.packed + other * panel_bytes;
+      return other < panels ? 2 : 1;
+    };
+    const uint8_t* both[kTilePanels];
+    kernel.begin();
+    if (expand) {
+      thread_local ExpandedPair expanded;  // keeps its memory
+      uint8_t* bytes = expanded.of(expanded_bytes);
+      for (int pair = begin; pair < end; ++pair) {
+        const int count = panels_of_pair(pair, both);
+        for (int p = 0; p < count; ++p) {
+          k4.expand(both[p], x.inputs, bytes + p * expanded_bytes);
+          both[p] = bytes + p * expanded_bytes;
+        }
+        for (int row = 0; row < rows; row += kernel.max_rows) compute(row, pair, both, count);
+      }
+    } else {
+      for (int row = 0; row < rows; row += kernel.max_rows) {
+        for (int pair = begin; pair < end; ++pair) {
+          const int count = panels_of_pair(pair, both);
+          compute(row, pair, both, count);
+        }
       }
     }
     kernel.end();

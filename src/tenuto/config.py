@@ -57,20 +57,20 @@ class Config(BaseSettings):
         description="for restricted models on Hugging Face; sent to it and shown nowhere",
     )
     ms_endpoint: str = Field("https://www.modelscope.cn", pattern=_ADDRESS, description="ModelScope")
-    precision: Literal["fp32", "bf16", "int8"] = Field(
+    precision: Literal["fp32", "bf16", "int8", "int4"] = Field(
         "fp32",
         description="number format of weights, activations and KV; int8: of weights and activations, with float32 KV, "
-        "on the native CPU kernels",
+        "on the native CPU kernels; int4: the same with 4-bit weights",
     )
     kv_type: Literal["float", "int8"] = Field(
         "float",
-        description="KV as the precision says, or INT8 with a scale for each token and head (with precision int8)",
+        description="KV as the precision says, or INT8 with a scale for each token and head (with precision int8 or int4)",
     )
     num_threads: int | None = Field(None, ge=1, le=1024, description="threads for arithmetic; unset: one for each core")
 
     packed_cache: Path | None = Field(
         None,
-        description="folder for weights that an earlier start has prepared (precision int8); unset: the user's cache "
+        description="folder for weights that an earlier start has prepared (precision int8 or int4); unset: the user's cache "
         "folder; `off`: none are kept",
     )
     max_packed_cache_bytes: int = Field(

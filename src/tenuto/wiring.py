@@ -17,6 +17,7 @@ from tenuto.checkpoint import TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
 from tenuto.device import Device, ReferenceDevice, choose_device
+from tenuto.device.protocol import INTEGERS
 from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
 from tenuto.errors import ConfigError, GrammarError
@@ -89,8 +90,8 @@ def load(config: Config, clock: Clock, device: Device | None = None) -> LoadedMo
     checkpoint = open_checkpoint(path)
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
     template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
-    # The reference device computes INT8 with weights as wide as ever.
-    sized_as = "fp32" if isinstance(device, ReferenceDevice) and config.precision == "int8" else config.precision
+    # The reference device computes INT8 and INT4 with weights as wide as ever.
+    sized_as = "fp32" if isinstance(device, ReferenceDevice) and config.precision in INTEGERS else config.precision
     device = device or choose_device(config.precision, config.num_threads, config.kv_type)
     available = available_bytes() if config.check_memory else None
     require_room(

@@ -23,7 +23,7 @@ def bench_kernels(
     as_json: Annotated[bool, typer.Option("--json", help="Only the numbers, as one JSON object.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the roofline to this SVG file.")] = None,
     model: options.Model = None,
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or int8.")] = "int8",
+    precision: Annotated[str, typer.Option(help="fp32, bf16, int8 or int4.")] = "int8",
     kv_type: options.KVType = None,
     threads: options.Threads = None,
 ) -> None:

@@ -33,7 +33,7 @@ def bench_peers(
     as_json: bench_options.JsonObject = False,
     plot: bench_options.Plot = None,
     model: options.Model = None,
-    precision: Annotated[str, typer.Option(help="Ours: fp32, bf16 or int8.")] = "int8",
+    precision: Annotated[str, typer.Option(help="Ours: fp32, bf16, int8 or int4.")] = "int8",
     kv_type: Annotated[str, typer.Option(help="Ours: float or int8.")] = "int8",
     threads: options.Threads = None,
 ) -> None:

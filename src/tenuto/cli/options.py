@@ -17,11 +17,11 @@ Model = Annotated[
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(help="fp32, bf16 or int8.", show_default="fp32"),
+    typer.Option(help="fp32, bf16, int8 or int4.", show_default="fp32"),
 ]
 KVType = Annotated[
     str | None,
-    typer.Option(help="float (as the precision says) or int8, with precision int8.", show_default="float"),
+    typer.Option(help="float (as the precision says) or int8, with precision int8 or int4.", show_default="float"),
 ]
 Threads = Annotated[
     int | None,

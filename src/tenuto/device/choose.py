@@ -7,29 +7,29 @@ import os
 import structlog
 
 from tenuto.device.cpu import CpuDevice, native_library
-from tenuto.device.protocol import Device, KVType, Precision
+from tenuto.device.protocol import INTEGERS, Device, KVType, Precision
 from tenuto.device.reference import ReferenceDevice
 from tenuto.errors import ConfigError
 
 
 def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType = "float") -> Device:
-    """INT8 runs on the native kernels; where they are not installed, the reference device stands in and says so.
+    """INT8 and INT4 run on the native kernels; where they are not installed, the reference device stands in and says so.
 
     Args:
         num_threads: None: one for each core that this process may use.
 
     Raises:
-        ConfigError: INT8 KV is asked for beside another precision.
+        ConfigError: INT8 KV is asked for beside fp32 or bf16.
     """
-    if precision != "int8":
+    if precision not in INTEGERS:
         if kv_type != "float":
-            raise ConfigError(f"setting kv_type: {kv_type} comes with precision int8, not with {precision}")
+            raise ConfigError(f"setting kv_type: {kv_type} comes with precision int8 or int4, not with {precision}")
         return ReferenceDevice(precision)
     library = native_library()
     if library is not None:
-        return CpuDevice(library, num_threads or num_cores(), kv_type)
+        return CpuDevice(library, num_threads or num_cores(), kv_type, precision)
     structlog.get_logger("tenuto.device").warning(
-        "there are no native kernels to use: INT8 is computed by the reference device, slowly",
+        f"there are no native kernels to use: {precision.upper()} is computed by the reference device, slowly",
         fix="install a C++ compiler and install Tenuto again",
     )
     return ReferenceDevice(precision, kv_type=kv_type)

@@ -29,7 +29,7 @@ MAX_SPAN = 4
 
 def quantised_weights(matrix: Tensor) -> Tensor:
     """float32 [out, in] -> rotated, the values that its INT8 form stands for: [out, in rounded up to chunks]."""
-    spans = _spans(matrix)
+    spans = rotated_spans(matrix)
     scale = (spans.abs().amax(-1, keepdim=True) / 127).half().float()
     units = torch.where(scale > 0, spans / scale, 0).round_().clamp_(-127, 127)
     return (units * scale).flatten(1)
@@ -37,7 +37,7 @@ def quantised_weights(matrix: Tensor) -> Tensor:
 
 def quantised_activations(x: Tensor) -> Tensor:
     """float32 [T, in] -> rotated, the values that their INT8 form stands for: [T, in rounded up to chunks]."""
-    return _rounded(_spans(x), 127).flatten(1)
+    return _rounded(rotated_spans(x), 127).flatten(1)
 
 
 def quantised_queries(q: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def rotated(chunks: Tensor) -> Tensor:
     return chunks * 0.125
 
 
-def _spans(x: Tensor) -> Tensor:
+def rotated_spans(x: Tensor) -> Tensor:
     """[rows, in] -> rotated, [rows, spans, inputs of a span]; the last chunk is filled with zeros."""
     span, num_chunks = span_of(x.shape[1]), -(-x.shape[1] // CHUNK)  # x may have no rows: no size is left open
     chunks = pad(x, (0, -x.shape[1] % CHUNK)).view(x.shape[0], num_chunks, CHUNK)

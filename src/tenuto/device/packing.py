@@ -16,7 +16,7 @@ ALIGNMENT = 64  # bytes: packed memory begins on a cache line
 class PackedLinear:
     """A prepared matrix as plain memory."""
 
-    form: str  # which of the device's forms, e.g. "int8"
+    form: str  # which of the device's forms, "int8" or "int4"
     in_features: int
     out_features: int
     packed: Tensor  # uint8 [bytes], 64-byte aligned; only ever read

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from tenuto.device.ragged import RaggedBatch
 
-Precision: TypeAlias = Literal["fp32", "bf16", "int8"]
+Precision: TypeAlias = Literal["fp32", "bf16", "int8", "int4"]  # int4: of weights; all else as with int8
 KVType: TypeAlias = Literal["float", "int8"]  # as the activations, or INT8 with a two-byte scale per token and head
 Activation: TypeAlias = Literal["silu", "gelu_tanh"]
 Pointwise: TypeAlias = Literal["gelu", "gelu_tanh", "tanh"]  # gelu: x * normal_cdf(x); the other its tanh form
 Floats: TypeAlias = npt.NDArray[np.float32]
+
+INTEGERS: frozenset[Precision] = frozenset({"int8", "int4"})  # precisions whose products are of integers
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,14 @@ class Device(Protocol):
         """The weight of a norm. It is small, and multiplied in float32: it stays so."""
         ...
 
-    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> LinearWeight:
-        """Stack matrices [out_i, in], and biases [out_i] if any, along `out`; bring them into `linear`'s form."""
+    def prepare_linear(
+        self, parts: Sequence[Floats], biases: Sequence[Floats] = (), *, exact: bool = False
+    ) -> LinearWeight:
+        """Stack matrices [out_i, in], and biases [out_i] if any, along `out`; bring them into `linear`'s form.
+
+        Args:
+            exact: errors in this one do more harm than others': INT4 keeps it in INT8.
+        """
         ...
 
     def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> RotaryTable:

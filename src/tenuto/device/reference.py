@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tenuto.device import paged_attention
 from tenuto.device.full_attention import attend_fully
-from tenuto.device.int8 import quantised_activations, quantised_heads, quantised_weights
+from tenuto.device import int4, int8, paged_attention
 from tenuto.device.kv_pool import ReferenceKVPool, ReferenceLayerKV
 from tenuto.device.mixture import mix
 from tenuto.device.paged_attention import TileGroup
 from tenuto.device.protocol import (
+    INTEGERS,
     Activation,
     AttentionSpec,
     Floats,
@@ -40,12 +40,13 @@ from tenuto.device.ragged import RaggedBatch
 from tenuto.device.rotary import Angles, ReferenceRotaryTable, rotate
 from tenuto.device.row_tiles import RowTiles, probe, tiled
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32, "int4": torch.float32}
+TABLE_DTYPES: dict[Precision, torch.dtype] = {"int4": torch.bfloat16}  # of embeddings, if another
 
 
 @dataclass(frozen=True)
 class ReferenceLinear:
-    """A matrix stored [in, out]: products with few rows stream it at full width. With INT8, inputs are rotated."""
+    """A matrix stored [in, out]: products with few rows stream it at full width. With integers, inputs are rotated."""
 
     matrix: Tensor
     in_features: int
@@ -68,9 +69,10 @@ class ReferenceDevice:
     """See the `Device` protocol for the operations.
 
     Args:
-        dtype: "fp32", "bf16" or "int8" (see `device.int8`; all but the matrices' products is float32 then).
+        dtype: "fp32", "bf16", "int8" or "int4" (see `device.int8` and `device.int4`; all but the matrices' products is
+            float32 then, and INT4 has the embedding table in bfloat16).
         block_size: token slots per KV block.
-        kv_type: with "int8", attention is that of `device.int8`; K and V are stored as wide as ever.
+        kv_type: with "int8", for "int8" and "int4", attention is that of `device.int8`; K and V are stored as wide as ever.
     """
 
     def __init__(self, dtype: Precision = "fp32", block_size: int = 16, kv_type: KVType = "float") -> None:
@@ -90,15 +92,18 @@ class ReferenceDevice:
         return all(tiles.exact for tiles in self._row_tiles.values()) and all(self._attention_exact.values())
 
     def upload(self, values: Floats) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._dtype)
+        return torch.from_numpy(np.ascontiguousarray(values)).to(TABLE_DTYPES.get(self.precision, self._dtype))
 
     def upload_norm(self, values: Floats) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values))
 
-    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> ReferenceLinear:
+    def prepare_linear(
+        self, parts: Sequence[Floats], biases: Sequence[Floats] = (), *, exact: bool = False
+    ) -> ReferenceLinear:
         stacked = torch.cat([torch.from_numpy(part).to(self._dtype) for part in parts])
-        if self.precision == "int8":
-            stacked = quantised_weights(stacked)
+        if self.precision in INTEGERS:
+            definition = int4 if self.precision == "int4" and not exact else int8
+            stacked = definition.quantised_weights(stacked)
         matrix = stacked.t().contiguous()
         shape = (matrix.shape[0], matrix.shape[1])
         if shape not in self._row_tiles:
@@ -136,7 +141,7 @@ class ReferenceDevice:
         return ReferenceStep(batch, tuple(angles), groups)
 
     def embed(self, table: Tensor, token_ids: Tensor) -> Tensor:
-        return table.index_select(0, token_ids)
+        return table.index_select(0, token_ids).to(self._dtype)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = x.float()
@@ -149,8 +154,8 @@ class ReferenceDevice:
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
         assert isinstance(weight, ReferenceLinear)
-        if self.precision == "int8":
-            x = quantised_activations(x)
+        if self.precision in INTEGERS:
+            x = int8.quantised_activations(x)
         out = tiled(lambda rows: rows @ weight.matrix, x, weight.out_features, weight.tiles)
         return out if weight.bias is None else out.add_(weight.bias)
 
@@ -169,7 +174,7 @@ class ReferenceDevice:
             q, k = rotate(q, angles), rotate(k, angles)
         if self._kv_type == "int8":
             assert layer.value_scales is not None
-            (k, _), (v, scales) = quantised_heads(k), quantised_heads(v)
+            (k, _), (v, scales) = int8.quantised_heads(k), int8.quantised_heads(v)
             layer.value_scales.view(spec.num_kv_heads, -1).index_copy_(1, step.batch.slots, scales.squeeze(-1).t())
         for stored, new in ((layer.keys, k), (layer.values, v)):
             flat = stored.view(spec.num_kv_heads, -1, spec.head_dim)

@@ -10,7 +10,7 @@ import msgspec
 
 from tenuto.checkpoint import Checkpoint
 from tenuto.checkpoint.encoders import EncoderCheckpoint, EncoderConfig
-from tenuto.device.protocol import KVType, Precision
+from tenuto.device.protocol import INTEGERS, KVType, Precision
 from tenuto.errors import NeverFits, UnsupportedModel
 from tenuto.field.measure import Unread, held_bytes, measuring_device
 from tenuto.field.report import PrecisionFit
@@ -25,7 +25,7 @@ class Room:
 
     kv_tokens: int  # size of the KV pool
     available_bytes: int | None  # free memory; None: not known
-    kv_type: KVType = "float"  # of precision int8; others have their own
+    kv_type: KVType = "float"  # of precisions int8 and int4; others have their own
 
 
 def decoder_fit(
@@ -35,7 +35,7 @@ def decoder_fit(
     shapes: of the weights the model's config asks for (`expected_shapes`).
     """
     unread = Unread(checkpoint.path, checkpoint.config, dict(shapes))
-    kv_type: KVType = room.kv_type if precision == "int8" else "float"
+    kv_type: KVType = room.kv_type if precision in INTEGERS else "float"
     device = measuring_device(precision, kv_type)
     decoder = load_model(unread, device)  # type: ignore[arg-type]
     fit = sized_fit(precision, held_bytes(decoder), decoder.kv_bytes_per_token(), room, kv_type)

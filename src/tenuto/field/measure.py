@@ -16,11 +16,10 @@ from torch import Tensor
 
 from tenuto.device import ReferenceDevice
 from tenuto.device.cpu import CpuDevice, native_library
-from tenuto.device.cpu.layers import Int8Linear
-from tenuto.device.cpu.library import NativeLibrary
+from tenuto.device.cpu.layers import PackedMatrix
 from tenuto.device.cpu.scratch import Scratch
-from tenuto.device.protocol import Device, Floats, KVType, Precision
-from tenuto.device.reference import ReferenceLinear
+from tenuto.device.protocol import INTEGERS, Device, Floats, KVType, Precision
+from tenuto.device.reference import TABLE_DTYPES, ReferenceLinear
 from tenuto.device.row_tiles import RowTiles
 
 ConfigT = TypeVar("ConfigT")
@@ -29,18 +28,23 @@ _NO_TILES = RowTiles((1,), exact=True)  # nothing is ever multiplied
 
 def measuring_device(precision: Precision, kv_type: KVType = "float") -> Device:
     """The device of a precision, as `device.choose_device` picks it, keeping only shapes and types of weights."""
-    library = native_library() if precision == "int8" else None
-    return _MeasuringReference(precision, kv_type=kv_type) if library is None else _MeasuringCpu(library, kv_type)
+    library = native_library() if precision in INTEGERS else None
+    if library is None:
+        return _MeasuringReference(precision, kv_type=kv_type)
+    return _MeasuringCpu(library, num_threads=1, kv_type=kv_type, precision=precision)
 
 
 class _MeasuringReference(ReferenceDevice):
     def upload(self, values: Floats) -> Tensor:
-        return torch.empty(values.shape, dtype=self._dtype, device="meta")
+        dtype = TABLE_DTYPES.get(self.precision, self._dtype)
+        return torch.empty(values.shape, dtype=dtype, device="meta")
 
     def upload_norm(self, values: Floats) -> Tensor:
         return torch.empty(values.shape, dtype=torch.float32, device="meta")
 
-    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> ReferenceLinear:
+    def prepare_linear(
+        self, parts: Sequence[Floats], biases: Sequence[Floats] = (), *, exact: bool = False
+    ) -> ReferenceLinear:
         num_in, num_out = parts[0].shape[1], sum(part.shape[0] for part in parts)
         bias = torch.empty(num_out, dtype=self._dtype, device="meta") if biases else None
         matrix = torch.empty((num_in, num_out), dtype=self._dtype, device="meta")
@@ -48,21 +52,21 @@ class _MeasuringReference(ReferenceDevice):
 
 
 class _MeasuringCpu(CpuDevice):
-    def __init__(self, library: NativeLibrary, kv_type: KVType) -> None:
-        super().__init__(library, num_threads=1, kv_type=kv_type)
-        self._library = library
-
     def upload(self, values: Floats) -> Tensor:
-        return torch.empty(values.shape, dtype=torch.float32, device="meta")
+        dtype = TABLE_DTYPES.get(self.precision, torch.float32)
+        return torch.empty(values.shape, dtype=dtype, device="meta")
 
     def upload_norm(self, values: Floats) -> Tensor:
         return torch.empty(values.shape, dtype=torch.float32, device="meta")
 
-    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> Int8Linear:
+    def prepare_linear(
+        self, parts: Sequence[Floats], biases: Sequence[Floats] = (), *, exact: bool = False
+    ) -> PackedMatrix:
         num_in, num_out = parts[0].shape[1], sum(part.shape[0] for part in parts)
         bias = torch.empty(num_out, device="meta") if biases else None
-        packed = torch.empty(self._library.int8_packed_bytes(num_out, num_in), dtype=torch.uint8, device="meta")
-        return Int8Linear(packed, num_in, num_out, bias)
+        bits = self._bits(exact)
+        packed = torch.empty(self._packed_bytes(bits, num_out, num_in), dtype=torch.uint8, device="meta")
+        return PackedMatrix(bits, packed, num_in, num_out, bias)
 
 
 class Unread(Generic[ConfigT]):

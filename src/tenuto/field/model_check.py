@@ -15,7 +15,7 @@ from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
 from tenuto.checkpoint.encoders import is_encoder, open_encoder
 from tenuto.checkpoint.json_file import read_json
 from tenuto.clock import Clock
-from tenuto.device.protocol import KVType, Precision
+from tenuto.device.protocol import INTEGERS, KVType, Precision
 from tenuto.errors import ModelFileError, TemplateError
 from tenuto.field.fit import Room, decoder_fit, encoder_fit, needed
 from tenuto.field.report import ModelReport, TensorType
@@ -26,7 +26,7 @@ from tenuto.protocol.messages import Message, ToolSpec
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
 
-_KV_TYPES: dict[Precision, tuple[KVType, ...]] = {"int8": ("float", "int8")}  # of other precisions: their own
+_KV_TYPES: dict[Precision, tuple[KVType, ...]] = {precision: ("float", "int8") for precision in INTEGERS}
 _TIGHT = 0.9  # of free memory; beyond it other programs and the batch at hand have little left
 _TEMPLATES = {
     "model": "the model's own, with tools too",

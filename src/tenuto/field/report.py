@@ -17,7 +17,7 @@ class PrecisionFit(msgspec.Struct, frozen=True, kw_only=True):
     """What running in one precision takes."""
 
     precision: str
-    kv_type: str = "float"  # or "int8", of precision int8
+    kv_type: str = "float"  # or "int8", of precisions int8 and int4
     weight_bytes: int  # as the loader holds them
     kv_bytes_per_token: int
     kv_bytes: int  # of the whole pool

@@ -89,7 +89,7 @@ def _assemble(config: ModelConfig, device: Device, weights: Weights) -> Decoder:
     if config.tie_embeddings:
         table, head = weights.table_and_linear("embed")
     else:
-        table, head = weights.table("embed.weight"), weights.linear("lm_head")
+        table, head = weights.table("embed.weight"), weights.linear("lm_head", exact=True)
     return Decoder(
         config=config,
         device=device,
@@ -165,7 +165,7 @@ def _load_mixture(weights: Weights, prefix: str, config: ModelConfig, device: De
     return MixtureOfExperts(
         device,
         Mixture(
-            router=weights.linear(f"{prefix}mlp.router"),
+            router=weights.linear(f"{prefix}mlp.router", exact=True),
             experts=experts,
             num_active=config.experts.num_active,
             normalise=config.experts.normalise,

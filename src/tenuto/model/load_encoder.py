@@ -67,7 +67,7 @@ def _assemble(config: EncoderConfig, device: Device, weights: Weights) -> Encode
         layers=tuple(_load_layer(weights, f"layers.{index}.", config, device) for index in range(config.num_layers)),
         head=None
         if config.num_labels is None
-        else ClassifierHead(device, weights.linear("head.dense"), weights.linear("head.out")),
+        else ClassifierHead(device, weights.linear("head.dense", exact=True), weights.linear("head.out", exact=True)),
     )
 
 

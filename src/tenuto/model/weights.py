@@ -42,12 +42,16 @@ class Weights(Protocol):
         """Of a norm, as `Device.upload_norm` gives it."""
         ...
 
-    def linear(self, *names: str) -> LinearWeight:
-        """One matrix `<name>.weight`, or several stacked, with their biases `<name>.bias` if the model has them."""
+    def linear(self, *names: str, exact: bool = False) -> LinearWeight:
+        """One matrix `<name>.weight`, or several stacked, with their biases `<name>.bias` if the model has them.
+
+        Args:
+            exact: see `Device.prepare_linear`.
+        """
         ...
 
     def table_and_linear(self, name: str) -> tuple[Tensor, LinearWeight]:
-        """`<name>.weight` in both forms: an embedding that is the output matrix too."""
+        """`<name>.weight` in both forms: an embedding that is the output matrix too, which is `exact`."""
         ...
 
     def finish(self) -> None:
@@ -75,14 +79,14 @@ class ReadWeights:
     def vector(self, name: str) -> Tensor:
         return self._device.upload_norm(self._take(name))
 
-    def linear(self, *names: str) -> LinearWeight:
+    def linear(self, *names: str, exact: bool = False) -> LinearWeight:
         matrices = [self._take(f"{name}.weight") for name in names]
         biases = [self._take(f"{name}.bias") for name in names if f"{name}.bias" in self._left]
-        return self._device.prepare_linear(matrices, biases)
+        return self._device.prepare_linear(matrices, biases, exact=exact)
 
     def table_and_linear(self, name: str) -> tuple[Tensor, LinearWeight]:
         matrix = self._take(f"{name}.weight")
-        return self._device.upload(matrix), self._device.prepare_linear([matrix])
+        return self._device.upload(matrix), self._device.prepare_linear([matrix], exact=True)
 
     def finish(self) -> None:
         assert not self._left, f"never used: {_some(sorted(self._left))}"
@@ -106,8 +110,8 @@ class RecordedWeights:
     def vector(self, name: str) -> Tensor:
         return self._note(name, self._weights.vector(name))
 
-    def linear(self, *names: str) -> LinearWeight:
-        return self._note_linear(_matrix_name(names), self._weights.linear(*names))
+    def linear(self, *names: str, exact: bool = False) -> LinearWeight:
+        return self._note_linear(_matrix_name(names), self._weights.linear(*names, exact=exact))
 
     def table_and_linear(self, name: str) -> tuple[Tensor, LinearWeight]:
         table, matrix = self._weights.table_and_linear(name)
@@ -144,7 +148,7 @@ class PackedWeights:
     def vector(self, name: str) -> Tensor:
         return self._whole(name)
 
-    def linear(self, *names: str) -> LinearWeight:
+    def linear(self, *names: str, exact: bool = False) -> LinearWeight:
         whole = _matrix_name(names)
         packed = self._file.linear(whole)
         shapes = [self._expected[f"{name}.weight"] for name in names]

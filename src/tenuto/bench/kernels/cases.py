@@ -17,7 +17,7 @@ from tenuto.bench.kernels.batches import blocks_of, fill, made_batch, made_rows
 from tenuto.bench.kernels.report import Arithmetic
 from tenuto.checkpoint import ModelConfig
 from tenuto.device.packing import PackingDevice
-from tenuto.device.protocol import Device, HeadTransform, LinearWeight
+from tenuto.device.protocol import INTEGERS, Device, HeadTransform, LinearWeight
 from tenuto.field.measure import held_bytes
 from tenuto.model import Decoder
 
@@ -75,7 +75,7 @@ def kernel_cases(decoder: Decoder, sizes: Sizes) -> Iterator[Case]:
 
 def _linear_cases(decoder: Decoder, sizes: Sizes) -> Iterator[Case]:
     device = decoder.device
-    arithmetic: Arithmetic = "int8" if device.precision == "int8" else "fp32"
+    arithmetic: Arithmetic = "int8" if device.precision in INTEGERS else "fp32"
     for name, (num_out, num_in) in linear_shapes(decoder.config).items():
         weights = _copies(device, num_out, num_in, sizes.working_bytes)
         for rows in sizes.rows[:2] if name == "head" else sizes.rows:  # no step wants the logits of 64 rows

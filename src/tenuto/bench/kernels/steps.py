@@ -9,6 +9,7 @@ from tenuto.bench.kernels.cases import linear_shapes
 from tenuto.bench.kernels.limits import Probe
 from tenuto.bench.kernels.report import Arithmetic, Limits, StepTime
 from tenuto.bench.kernels.timing import time_in_turns
+from tenuto.device.protocol import INTEGERS
 from tenuto.field.measure import held_bytes
 from tenuto.model import Decoder
 from tenuto.model.layers import MixtureOfExperts
@@ -68,7 +69,7 @@ def time_step(decoder: Decoder, step: MadeStep, probe: Probe, limits: Limits) ->
     kv_bytes = decoder.kv_bytes_per_token() * sum(start + length for start, length in step.queries)
     read = probe.reader(weights + kv_bytes)
     stepped, reading = time_in_turns([lambda: decoder.forward(batch, kv), read], probe.now, probe.effort)
-    arithmetic: Arithmetic = "int8" if device.precision == "int8" else "fp32"
+    arithmetic: Arithmetic = "int8" if device.precision in INTEGERS else "fp32"
     operations = matrix_operations(decoder, step.rows, len(step.queries))
     return StepTime(
         step=step.name,

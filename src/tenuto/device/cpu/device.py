@@ -1,10 +1,11 @@
-"""The CPU device: INT8 weights and activations, float32 or INT8 KV, every operation a native kernel.
+"""The CPU device: INT8 or INT4 weights, INT8 activations, float32 or INT8 KV, every operation a native kernel.
 
 Integer products are exact and float sums have one order per row, so that it is row-invariant by construction.
 """
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections.abc import Sequence
 
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor
 
 from tenuto.device.cpu.kv_pool import BLOCK_SIZE, CpuKVPool, CpuLayerKV, token_bytes
-from tenuto.device.cpu.layers import ACTIVATIONS, CpuLayers, CpuStep, Int8Linear
+from tenuto.device.cpu.layers import ACTIVATIONS, CpuLayers, CpuStep, PackedMatrix
 from tenuto.device.cpu.library import NativeLibrary
 from tenuto.device.cpu.scratch import Scratch, aligned
 from tenuto.device.mixture import mix
 from tenuto.device.packing import ALIGNMENT, PackedLinear
 from tenuto.device.protocol import (
+    INTEGERS,
     Activation,
     AttentionSpec,
     Floats,
@@ -35,7 +37,7 @@ from tenuto.device.protocol import (
     Step,
 )
 from tenuto.device.ragged import RaggedBatch
-from tenuto.device.reference import ReferenceDevice
+from tenuto.device.reference import TABLE_DTYPES, ReferenceDevice
 from tenuto.device.rotary import ReferenceRotaryTable
 from tenuto.errors import UnsupportedModel
 
@@ -49,14 +51,18 @@ class CpuDevice:
         library: the compiled kernels.
         num_threads: threads that compute, the caller's included.
         kv_type: "float" is float32.
+        precision: "int8" or "int4".
     """
 
     name = "cpu"
-    precision: Precision = "int8"
     block_size = BLOCK_SIZE
     row_invariant = True
 
-    def __init__(self, library: NativeLibrary, num_threads: int, kv_type: KVType = "float") -> None:
+    def __init__(
+        self, library: NativeLibrary, num_threads: int, kv_type: KVType = "float", precision: Precision = "int8"
+    ) -> None:
+        assert precision in INTEGERS
+        self.precision: Precision = precision
         self._native = library
         self._kv_type: KVType = kv_type
         self._pool = library.pool_new(num_threads)
@@ -65,36 +71,52 @@ class CpuDevice:
         self._plain = ReferenceDevice("fp32")
 
     def upload(self, values: Floats) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values))
+        return torch.from_numpy(np.ascontiguousarray(values)).to(TABLE_DTYPES.get(self.precision, torch.float32))
 
     def upload_norm(self, values: Floats) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values))
 
-    def prepare_linear(self, parts: Sequence[Floats], biases: Sequence[Floats] = ()) -> Int8Linear:
+    def prepare_linear(
+        self, parts: Sequence[Floats], biases: Sequence[Floats] = (), *, exact: bool = False
+    ) -> PackedMatrix:
         matrix = np.ascontiguousarray(np.concatenate(parts)) if len(parts) > 1 else np.ascontiguousarray(parts[0])
         num_out, num_in = matrix.shape
-        packed = aligned(self._native.int8_packed_bytes(num_out, num_in))
-        self._native.int8_pack(self._pool, matrix.ctypes.data, num_out, num_in, packed.data_ptr())
+        bits = self._bits(exact)
+        packed = aligned(self._packed_bytes(bits, num_out, num_in))
+        pack = self._native.int4_pack if bits == 4 else self._native.int8_pack
+        pack(self._pool, matrix.ctypes.data, num_out, num_in, packed.data_ptr())
         bias = torch.from_numpy(np.concatenate(biases)) if biases else None
-        return Int8Linear(packed, num_in, num_out, bias)
+        return PackedMatrix(bits, packed, num_in, num_out, bias)
+
+    def _bits(self, exact: bool) -> int:
+        return 4 if self.precision == "int4" and not exact else 8
+
+    def _packed_bytes(self, bits: int, num_out: int, num_in: int) -> int:
+        measure = self._native.int4_packed_bytes if bits == 4 else self._native.int8_packed_bytes
+        num_bytes: int = measure(num_out, num_in)
+        return num_bytes
 
     @property
     def packed_format(self) -> str:
-        return f"int8 {self._native.format_version()}; build {self._native.build}"
+        return f"{self.precision} {self._native.format_version()}; build {self._native.build}"
 
     def export_linear(self, weight: LinearWeight) -> PackedLinear:
-        assert isinstance(weight, Int8Linear)
-        return PackedLinear("int8", weight.in_features, weight.out_features, weight.packed, weight.bias)
+        assert isinstance(weight, PackedMatrix)
+        return PackedLinear(f"int{weight.bits}", weight.in_features, weight.out_features, weight.packed, weight.bias)
 
-    def import_linear(self, packed: PackedLinear) -> Int8Linear:
-        wanted = self._native.int8_packed_bytes(packed.out_features, packed.in_features)
-        if packed.form != "int8" or packed.packed.dtype != torch.uint8 or packed.packed.shape != (wanted,):
-            raise ValueError(f"it is no INT8 matrix [{packed.out_features}, {packed.in_features}]")
+    def import_linear(self, packed: PackedLinear) -> PackedMatrix:
+        forms = {f"int{bits}": bits for bits in {self._bits(exact) for exact in (False, True)}}
+        if packed.form not in forms:
+            raise ValueError(f"its form is {packed.form!r:.20}, none of precision {self.precision}")
+        bits = forms[packed.form]
+        wanted = self._packed_bytes(bits, packed.out_features, packed.in_features)
+        if packed.packed.dtype != torch.uint8 or packed.packed.shape != (wanted,):
+            raise ValueError(f"it is no INT{bits} matrix [{packed.out_features}, {packed.in_features}]")
         if packed.packed.data_ptr() % ALIGNMENT:
             raise ValueError("it is not aligned")
         if packed.bias is not None and (packed.bias.dtype, *packed.bias.shape) != (torch.float32, packed.out_features):
             raise ValueError("its bias is of another size")
-        return Int8Linear(packed.packed, packed.in_features, packed.out_features, packed.bias)
+        return PackedMatrix(bits, packed.packed, packed.in_features, packed.out_features, packed.bias)
 
     def rotary_table(self, inverse_frequencies: Tensor, scale: float, max_positions: int) -> ReferenceRotaryTable:
         return ReferenceRotaryTable(inverse_frequencies, scale, max_positions)
@@ -106,7 +128,7 @@ class CpuDevice:
         for spec in specs:
             if spec.head_dim % 16 or spec.head_dim > _MAX_HEAD_DIM:
                 raise UnsupportedModel(
-                    f"INT8 on the CPU takes heads of a multiple of 16 up to {_MAX_HEAD_DIM} elements, "
+                    f"{self.precision.upper()} on the CPU takes heads of a multiple of 16 up to {_MAX_HEAD_DIM} elements, "
                     f"this model's have {spec.head_dim}; use precision fp32 or bf16"
                 )
         return CpuKVPool(specs, num_blocks, self._kv_type)
@@ -128,7 +150,7 @@ class CpuDevice:
         )
 
     def embed(self, table: Tensor, token_ids: Tensor) -> Tensor:
-        return table.index_select(0, token_ids)
+        return table.index_select(0, token_ids).float()
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         out = torch.empty_like(x)
@@ -153,24 +175,13 @@ class CpuDevice:
         return out, total
 
     def linear(self, x: Tensor, weight: LinearWeight) -> Tensor:
-        assert isinstance(weight, Int8Linear)
+        assert isinstance(weight, PackedMatrix)
         rows = x.shape[0]
         out = torch.empty(rows, weight.out_features)
         if rows == 0:
             return out
-        bias = None if weight.bias is None else weight.bias.data_ptr()
-        with self._scratch.of(self._native.int8_scratch_bytes(rows, weight.in_features)) as scratch:
-            self._native.int8_linear(
-                self._pool,
-                x.data_ptr(),
-                rows,
-                weight.in_features,
-                weight.packed.data_ptr(),
-                weight.out_features,
-                bias,
-                out.data_ptr(),
-                scratch,
-            )
+        with self._scratch.of(self._native.linear_scratch_bytes(rows, weight.in_features)) as scratch:
+            self._native.linear(self._pool, x.data_ptr(), rows, ctypes.byref(weight.struct), out.data_ptr(), scratch)
         return out
 
     def rotate_and_write(self, qkv: Tensor, layer: LayerKV, step: Step, transform: HeadTransform) -> Tensor:

@@ -20,13 +20,19 @@ _PANEL = 16  # outputs that are packed together
 
 
 @dataclass(frozen=True)
-class Int8Linear:
-    """A matrix as the kernels want it; see native/int8.h."""
+class PackedMatrix:
+    """A matrix as the kernels want it; see native/int8.h and native/int4.h."""
 
+    bits: int  # of a weight: 8 or 4
     packed: Tensor  # uint8, 64-byte aligned
     in_features: int
     out_features: int
     bias: Tensor | None
+
+    @property
+    def struct(self) -> MatrixStruct:
+        bias = None if self.bias is None else self.bias.data_ptr()
+        return MatrixStruct(self.packed.data_ptr(), bias, self.in_features, self.out_features, self.bits)
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,8 @@ def _struct(layer: LayerWeights) -> DecoderLayerStruct:
 
 
 def _matrix(weight: LinearWeight) -> MatrixStruct:
-    assert isinstance(weight, Int8Linear)
-    return MatrixStruct(weight.packed.data_ptr(), _address(weight.bias), weight.in_features, weight.out_features)
+    assert isinstance(weight, PackedMatrix)
+    return weight.struct
 
 
 def _address(tensor: Tensor | None) -> int | None:

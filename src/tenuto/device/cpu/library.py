@@ -31,7 +31,13 @@ class LayerStruct(ctypes.Structure):
 class MatrixStruct(ctypes.Structure):
     """`TenutoMatrix` of kernels.h."""
 
-    _fields_ = (("packed", c_void_p), ("bias", c_void_p), ("num_in", c_int32), ("num_out", c_int32))
+    _fields_ = (
+        ("packed", c_void_p),
+        ("bias", c_void_p),
+        ("num_in", c_int32),
+        ("num_out", c_int32),
+        ("bits", c_int32),
+    )
 
 
 class DecoderLayerStruct(ctypes.Structure):
@@ -82,11 +88,11 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "tenuto_int8_packed_bytes": (c_size_t, (c_int, c_int)),
     "tenuto_int8_pack": (None, (c_void_p, c_void_p, c_int, c_int, c_void_p)),
     "tenuto_int8_unpack": (None, (c_void_p, c_int, c_int, c_void_p)),
-    "tenuto_int8_scratch_bytes": (c_size_t, (c_int, c_int)),
-    "tenuto_int8_linear": (
-        None,
-        (c_void_p, c_void_p, c_int, c_int, c_void_p, c_int, c_void_p, c_void_p, c_void_p),
-    ),
+    "tenuto_int4_packed_bytes": (c_size_t, (c_int, c_int)),
+    "tenuto_int4_pack": (None, (c_void_p, c_void_p, c_int, c_int, c_void_p)),
+    "tenuto_int4_unpack": (None, (c_void_p, c_int, c_int, c_void_p)),
+    "tenuto_linear_scratch_bytes": (c_size_t, (c_int, c_int)),
+    "tenuto_linear": (None, (c_void_p, c_void_p, c_int, POINTER(MatrixStruct), c_void_p, c_void_p)),
     "tenuto_rms_norm": (
         None,
         (c_void_p, c_void_p, c_void_p, c_void_p, c_int, c_int, c_float, c_void_p, c_void_p),
