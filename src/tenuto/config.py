@@ -64,14 +64,15 @@ class Config(BaseSettings):
     )
     kv_type: Literal["float", "int8"] = Field(
         "float",
-        description="KV as the precision says, or INT8 with a scale for each token and head (with precision int8 or int4)",
+        description="KV as the precision says, or INT8 with a scale for each token and head (with precision int8 or "
+        "int4)",
     )
     num_threads: int | None = Field(None, ge=1, le=1024, description="threads for arithmetic; unset: one for each core")
 
     packed_cache: Path | None = Field(
         None,
-        description="folder for weights that an earlier start has prepared (precision int8 or int4); unset: the user's cache "
-        "folder; `off`: none are kept",
+        description="folder for weights that an earlier start has prepared (precision int8 or int4); unset: the user's "
+        "cache folder; `off`: none are kept",
     )
     max_packed_cache_bytes: int = Field(
         20_000_000_000, ge=0, description="size of that folder; what was used longest ago goes first"

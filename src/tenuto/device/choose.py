@@ -13,7 +13,7 @@ from tenuto.errors import ConfigError
 
 
 def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType = "float") -> Device:
-    """INT8 and INT4 run on the native kernels; where they are not installed, the reference device stands in and says so.
+    """INT8 and INT4 run on the native kernels; without these the reference device stands in and says so.
 
     Args:
         num_threads: None: one for each core that this process may use.

@@ -2,14 +2,14 @@
 
 Weights are rotated and cut into spans as those of INT8, and a span of a row has a half-precision scale. Each weight is
 one of sixteen levels, which lie closer where the weights of a rotated chunk are many: those of the quantiser that is
-best for the normal distribution (Lloyd, 1982; Max, 1960). Each chunk of a row has the levels in one of eight shapes, the
-smallest all zero:
+best for the normal distribution (Lloyd, 1982; Max, 1960). Each chunk of a row has the levels in one of eight shapes,
+the smallest all zero:
 
     value = ((level * factor + 2^14) >> 15) * scale, the first product an integer of -127..127
 
 so that a matrix is an INT8 one, and products are computed as such. Three scales are tried, largest magnitude * 0.85,
-0.95 or 1.05 / 127, and for each of them all shapes of each chunk: the least sum of squared errors is taken, of weights in
-units of the scale rounded to integers.
+0.95 or 1.05 / 127, and for each of them all shapes of each chunk: the least sum of squared errors is taken, of weights
+in units of the scale rounded to integers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def quantised_weights(matrix: Tensor) -> Tensor:
 
 def _with_best_shapes(units: Tensor, nearest: Tensor) -> tuple[Tensor, Tensor]:
     """Units [out, spans, inputs of a span] -> the levels they become, and the spans' squared errors [out, spans, 1]."""
-    chunks = units.unflatten(-1, (-1, CHUNK))
+    chunks = units.view(*units.shape[:-1], -1, CHUNK)
     places = chunks.long() + REACH
     best, least = torch.zeros_like(chunks), torch.full_like(chunks[..., :1], torch.inf)
     for of_shape in nearest:

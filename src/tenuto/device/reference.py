@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tenuto.device.full_attention import attend_fully
 from tenuto.device import int4, int8, paged_attention
+from tenuto.device.full_attention import attend_fully
 from tenuto.device.kv_pool import ReferenceKVPool, ReferenceLayerKV
 from tenuto.device.mixture import mix
 from tenuto.device.paged_attention import TileGroup
@@ -72,7 +72,7 @@ class ReferenceDevice:
         dtype: "fp32", "bf16", "int8" or "int4" (see `device.int8` and `device.int4`; all but the matrices' products is
             float32 then, and INT4 has the embedding table in bfloat16).
         block_size: token slots per KV block.
-        kv_type: with "int8", for "int8" and "int4", attention is that of `device.int8`; K and V are stored as wide as ever.
+        kv_type: with "int8" (of those two), attention is that of `device.int8`; K and V are stored as wide as ever.
     """
 
     def __init__(self, dtype: Precision = "fp32", block_size: int = 16, kv_type: KVType = "float") -> None:

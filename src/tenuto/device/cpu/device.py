@@ -128,8 +128,8 @@ class CpuDevice:
         for spec in specs:
             if spec.head_dim % 16 or spec.head_dim > _MAX_HEAD_DIM:
                 raise UnsupportedModel(
-                    f"{self.precision.upper()} on the CPU takes heads of a multiple of 16 up to {_MAX_HEAD_DIM} elements, "
-                    f"this model's have {spec.head_dim}; use precision fp32 or bf16"
+                    f"{self.precision.upper()} on the CPU takes heads of a multiple of 16 up to {_MAX_HEAD_DIM} "
+                    f"elements, this model's have {spec.head_dim}; use precision fp32 or bf16"
                 )
         return CpuKVPool(specs, num_blocks, self._kv_type)
 
