@@ -90,7 +90,7 @@ def test_pooling_is_what_it_says(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.from_numpy(vectors[index]), naive, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8", "int4"])
 def test_a_text_has_the_same_bits_alone_and_in_any_batch(tmp_path: Path, precision: str) -> None:
     model = bert_classifier(hidden_size=96, num_attention_heads=4, intermediate_size=200)
     encoder = load_encoder(open_encoder(save_encoder(tmp_path, model)), ReferenceDevice(precision))  # type: ignore[arg-type]

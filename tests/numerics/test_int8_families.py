@@ -1,4 +1,4 @@
-"""The native CPU device against the reference device's definition of INT8, on every family."""
+"""The native CPU device against the reference device's definitions of INT8 and INT4, on every family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ragged_batches import Query, ragged
 from tenuto.checkpoint import open_checkpoint
 from tenuto.device import ReferenceDevice
 from tenuto.device.cpu import CpuDevice, native_library
-from tenuto.device.protocol import KVType
+from tenuto.device.protocol import KVType, Precision
 from tenuto.model import load_model
 
 LIBRARY = native_library()
@@ -22,13 +22,15 @@ TABLES = [list(range(1 + 21 * i, 22 + 21 * i)) for i in range(3)]
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen2-windows", "qwen3", "qwen3-moe", "gemma3", "smollm3"])
-@pytest.mark.parametrize("kv_type", ["float", "int8"])
-def test_a_ragged_batch_computes_the_definition(name: str, kv_type: KVType, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("precision", "kv_type"), [("int8", "float"), ("int8", "int8"), ("int4", "float")])
+def test_a_ragged_batch_computes_the_definition(
+    name: str, precision: Precision, kv_type: KVType, tmp_path: Path
+) -> None:
     """A rounding that falls the other way moves a value by a step of 1/127 of its group: most agree far closer."""
     assert LIBRARY is not None
     checkpoint = open_checkpoint(save(make(FAMILY_MODELS[name]), tmp_path))
     found = []
-    for device in (CpuDevice(LIBRARY, 2, kv_type), ReferenceDevice("int8", kv_type=kv_type)):
+    for device in (CpuDevice(LIBRARY, 2, kv_type, precision), ReferenceDevice(precision, kv_type=kv_type)):
         decoder = load_model(checkpoint, device)
         kv = decoder.allocate_kv(64)
         decoder.forward(ragged([Query(IDS[:300], 0, TABLES[0]), Query(IDS[:17], 0, TABLES[1])]), kv)

@@ -38,6 +38,8 @@ DECODERS = [
     ("int8/int8", "llama"),
     ("int8/int8", "gemma3"),
     ("int8/int8", "qwen3-moe"),
+    ("int4/int8", "llama"),
+    ("int4", "qwen3-moe"),
 ]
 
 

@@ -134,7 +134,7 @@ def _load_attention(
         device,
         attention_spec(config, layer),
         HeadTransform(layer.rope, head_norm("q_norm"), head_norm("k_norm"), config.rms_norm_eps),
-        qkv=weights.linear(f"{prefix}q", f"{prefix}k", f"{prefix}v"),
+        qkv=weights.linear(f"{prefix}q", f"{prefix}k", f"{prefix}v", exact=True),
         output=weights.linear(f"{prefix}o"),
     )
 

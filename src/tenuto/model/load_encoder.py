@@ -80,7 +80,7 @@ def _load_layer(weights: Weights, prefix: str, config: EncoderConfig, device: De
     return EncoderLayer(
         device,
         num_heads=config.num_heads,
-        qkv=weights.linear(*(f"{prefix}attention.{part}" for part in ("q", "k", "v"))),
+        qkv=weights.linear(*(f"{prefix}attention.{part}" for part in ("q", "k", "v")), exact=True),
         output=weights.linear(f"{prefix}attention.o"),
         attention_norm=_load_norm(weights, f"{prefix}attention_norm", config, device),
         up=weights.linear(f"{prefix}mlp.up"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tenuto.device.cpu import CpuDevice, native_library
 from tenuto.device.packing import PackingDevice
+from tenuto.device.protocol import Precision
 
 LIBRARY = native_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++ compiler")
@@ -17,17 +19,35 @@ pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++
 # the version in `CpuDevice.packed_format` too, and put both here.
 KNOWN = {
     "int8 2": "9d47633be56b995b24199aface152eea60f26ce0448e80e5dfce569d93d6f289",
+    "int4 2": "3c552bb80b823e0833807f5970e4397e4e4c169fea79f653eb58331296276284",
 }
 
 
-def test_the_packed_form_is_the_one_its_version_says() -> None:
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_the_packed_form_is_the_one_its_version_says(precision: Precision) -> None:
     assert LIBRARY is not None
-    device = CpuDevice(LIBRARY, 1)
+    device = CpuDevice(LIBRARY, 1, precision=precision)
     assert isinstance(device, PackingDevice)
     matrix = (np.arange(50 * 150, dtype=np.float32).reshape(50, 150) * 37 % 1001 - 500) / 64
     packed = device.export_linear(device.prepare_linear([matrix], [np.arange(50, dtype=np.float32)]))
     digest = hashlib.sha256(f"{packed.form} {packed.packed.shape[0]} ".encode() + packed.packed.numpy().tobytes())
     assert KNOWN.get(device.packed_format.partition(";")[0]) == digest.hexdigest()
+
+
+def test_a_matrix_is_taken_back_by_a_device_that_makes_such() -> None:
+    """INT4 devices have both forms, INT8 ones the one."""
+    assert LIBRARY is not None
+    wide, narrow = CpuDevice(LIBRARY, 1), CpuDevice(LIBRARY, 1, precision="int4")
+    matrix = np.ones((20, 70), np.float32)
+    of_four, of_eight = narrow.prepare_linear([matrix]), narrow.prepare_linear([matrix], exact=True)
+    assert (of_four.bits, of_eight.bits) == (4, 8)
+    for weight in (of_four, of_eight):
+        assert narrow.import_linear(narrow.export_linear(weight)) == weight
+    assert wide.import_linear(narrow.export_linear(of_eight)) == of_eight
+    with pytest.raises(ValueError, match="'int4', none of precision int8"):
+        wide.import_linear(narrow.export_linear(of_four))
+    with pytest.raises(ValueError, match="no INT4 matrix"):
+        narrow.import_linear(replace(narrow.export_linear(of_eight), form="int4"))
 
 
 def test_kernels_built_anew_find_nothing_of_the_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def foretold(path: Path, precision: Precision) -> tuple[int, int]:
     return fit.weight_bytes, fit.kv_bytes
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8", "int4"])
 @pytest.mark.parametrize("tiny", [RUNNABLE, TinyLlama(vocab_size=320, tied=True, num_layers=3)])
 def test_llama(tmp_path: Path, tiny: TinyLlama, precision: Precision) -> None:
     path = write_runnable(tmp_path / "m", tiny)
@@ -47,7 +47,7 @@ def test_llama(tmp_path: Path, tiny: TinyLlama, precision: Precision) -> None:
     assert kv_bytes == decoder.allocate_kv(64 // decoder.device.block_size).num_bytes
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8", "int4"])
 @pytest.mark.parametrize(
     "model",
     [
@@ -65,7 +65,7 @@ def test_other_families_without_a_table_of_their_own(tmp_path: Path, model: Fami
     assert kv_bytes == decoder.allocate_kv(64 // decoder.device.block_size).num_bytes
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8", "int4"])
 def test_encoders(tmp_path: Path, precision: Precision) -> None:
     path = save_encoder(tmp_path / "m", bert_classifier())
     encoder = load_encoder(open_encoder(path), choose_device(precision, 1))

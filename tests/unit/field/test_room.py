@@ -26,7 +26,7 @@ def room(available: int | None, kv_tokens: int = 1024, kv_type: KVType = "float"
     return Room(kv_tokens=kv_tokens, available_bytes=available, kv_type=kv_type)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8", "int4"])
 def test_a_byte_too_little_is_too_little(tmp_path: Path, precision: Precision) -> None:
     checkpoint = open_checkpoint(write_runnable(tmp_path / "模型"))
     total = decoder_fit(checkpoint, expected_shapes(checkpoint.config), precision, room(None)).total_bytes
