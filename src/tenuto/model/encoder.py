@@ -123,7 +123,8 @@ class Encoder:
         """The classifier's raw outputs: float32 [S, labels]."""
         assert self.head is not None, "this encoder has no classifier"
         first = pool(*self.hidden_states(ids, types), ["first"] * len(ids))
-        return self.head(first.to(self.embedding.words.dtype)).float().numpy()
+        of_device = torch.bfloat16 if self.head.device.precision == "bf16" else torch.float32
+        return self.head(first.to(of_device)).float().numpy()
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -44,7 +44,7 @@ def test_a_matrix_is_taken_back_by_a_device_that_makes_such() -> None:
     for weight in (of_four, of_eight):
         assert narrow.import_linear(narrow.export_linear(weight)) == weight
     assert wide.import_linear(narrow.export_linear(of_eight)) == of_eight
-    with pytest.raises(ValueError, match="'int4', none of precision int8"):
+    with pytest.raises(ValueError, match="'int4', which precision int8 has not"):
         wide.import_linear(narrow.export_linear(of_four))
     with pytest.raises(ValueError, match="no INT4 matrix"):
         narrow.import_linear(replace(narrow.export_linear(of_eight), form="int4"))

@@ -107,7 +107,7 @@ class CpuDevice:
     def import_linear(self, packed: PackedLinear) -> PackedMatrix:
         forms = {f"int{bits}": bits for bits in {self._bits(exact) for exact in (False, True)}}
         if packed.form not in forms:
-            raise ValueError(f"its form is {packed.form!r:.20}, none of precision {self.precision}")
+            raise ValueError(f"it is of form {packed.form!r:.20}, which precision {self.precision} has not")
         bits = forms[packed.form]
         wanted = self._packed_bytes(bits, packed.out_features, packed.in_features)
         if packed.packed.dtype != torch.uint8 or packed.packed.shape != (wanted,):
