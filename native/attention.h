@@ -12,7 +12,7 @@ constexpr int kBlockTokens = 16;
 constexpr int kSplitBlocks = 16;  // keys are taken in splits of so many blocks, counted from position 0
 constexpr int kSplit = kSplitBlocks * kBlockTokens;
 constexpr int kMaxHeadSize = 1024;
-constexpr int kMaxHeads = 12;  // query heads computed together, so that K and V are read once for them
+constexpr int kMaxHeads = 16;  // query heads computed together, so that K and V are read once for them
 
 // KV is float32 or INT8; INT8 has a brain float as scale for each token and head, and its own layouts:
 //   float32: keys [head_size][16 tokens], values [16 tokens][head_size]: what is summed over is never across lanes;
@@ -86,7 +86,7 @@ struct FloatKernels {
 
 extern const FloatKernels kPortableFloats;
 #if defined(__x86_64__)
-extern const FloatKernels kAvx512Floats, kAvx2Floats;
+extern const FloatKernels kAmxFloats, kAvx512Floats, kAvx2Floats;
 #endif
 const FloatKernels& float_kernels();
 void use_floats(InstructionSet set);

@@ -22,7 +22,8 @@ void for_heads(int heads, Arguments&&... arguments) {
   if (heads <= 4) return Function<4>::call(arguments...);
   if (heads <= 6) return Function<6>::call(arguments...);
   if (heads <= 8) return Function<8>::call(arguments...);
-  return Function<12>::call(arguments...);
+  if (heads <= 12) return Function<12>::call(arguments...);
+  return Function<16>::call(arguments...);
 }
 
 // Put minus infinity where a head must not look. `base`: position of the first token.
@@ -62,10 +63,10 @@ struct AttendFloat {
     V16 total[Heads] = {};
     for (int d = 0; d < size; ++d) {
       const V16 k = load16(keys + d * kBlockTokens);
-#pragma GCC unroll 12
+#pragma GCC unroll 16
       for (int h = 0; h < Heads; ++h) total[h] += k * q[h][d];
     }
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) out[h] = total[h];
   }
 
@@ -73,14 +74,14 @@ struct AttendFloat {
   static void add_values(const float* weights, int tokens, int size, const float* values, float* const* out) {
     for (int d = 0; d < size; d += kLanes) {
       V16 total[Heads];
-#pragma GCC unroll 12
+#pragma GCC unroll 16
       for (int h = 0; h < Heads; ++h) total[h] = load16(out[h] + d);
       for (int t = 0; t < tokens; ++t) {
         const V16 v = load16(values + t * size + d);
-#pragma GCC unroll 12
+#pragma GCC unroll 16
         for (int h = 0; h < Heads; ++h) total[h] += v * weights[h * kSplit + t];
       }
-#pragma GCC unroll 12
+#pragma GCC unroll 16
       for (int h = 0; h < Heads; ++h) store16(out[h] + d, total[h]);
     }
   }

@@ -25,14 +25,14 @@ inline __m512i four(const void* at) {
 template <int Heads>
 void key_products(const int8_t* bytes, const int32_t* sums, int size, const uint8_t* keys, I16* dots) {
   __m512i total[Heads];
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (int h = 0; h < Heads; ++h) total[h] = _mm512_set1_epi32(sums[h]);
   for (int d = 0; d < size; d += 4) {
     const __m512i k = _mm512_loadu_si512(keys + d * kBlockTokens);
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) total[h] = _mm512_dpbusd_epi32(total[h], k, four(bytes + h * kMaxHeadSize + d));
   }
-#pragma GCC unroll 12
+#pragma GCC unroll 16
   for (int h = 0; h < Heads; ++h) dots[h] = (I16)total[h];
 }
 
@@ -44,7 +44,7 @@ inline void value_products(const uint8_t* weights, const int8_t* values, I16* do
     __m512i v[Panels];
 #pragma GCC unroll 2
     for (int p = 0; p < Panels; ++p) v[p] = _mm512_loadu_si512(values + p * 256 + t * 16);
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) {
       const __m512i w = four(weights + h * kSplit + t);
 #pragma GCC unroll 2
@@ -85,99 +85,157 @@ inline void value_products(const uint8_t* weights, const int8_t* values, I16* do
 
 #endif
 
-template <int Heads>
-struct AttendInt8 {
-  struct Split {
-    int begin, stop;                    // blocks
-    alignas(64) float scores[Heads * kSplit];
-    alignas(64) uint8_t weights[Heads * kSplit];
-    float shrinks[Heads], units[Heads];  // what earlier sums, and the products of this split, are multiplied by
-  };
-
-  static void score(const AttentionLayer& layer, int kv_head, const int64_t* table, HeadRows& rows, Split& split) {
-    V16 top[Heads];
-    for (int h = 0; h < Heads; ++h) top[h] = all(kNothing);
-    const int bytes = layer.head_size * kBlockTokens;
-    for (int block = split.begin; block < split.stop; ++block) {
-      if (block + 2 < split.stop) fetch(layer.keys_of<uint8_t>(table[block + 2], kv_head), bytes);
-      fetch(layer.values_of<int8_t>(table[block], kv_head), bytes);
-      I16 dots[Heads];
-      key_products<Heads>(rows.bytes, rows.sums, layer.head_size, layer.keys_of<uint8_t>(table[block], kv_head), dots);
-      const V16 scales = load16(layer.key_scales + layer.block_at(table[block], kv_head) * kBlockTokens);
-      V16 found[Heads];
-#pragma GCC unroll 12
-      for (int h = 0; h < Heads; ++h) found[h] = __builtin_convertvector(dots[h], V16) * (scales * rows.scales[h]);
-      hide<Heads>(layer, rows.positions, block * kBlockTokens, found);
-#pragma GCC unroll 12
-      for (int h = 0; h < Heads; ++h) {
-        top[h] = max16(top[h], found[h]);
-        store16(split.scores + h * kSplit + (block - split.begin) * kBlockTokens, found[h]);
-      }
-    }
-    const int count = (split.stop - split.begin) * kBlockTokens;
-    for (int h = 0; h < Heads; ++h)
-      split.shrinks[h] =
-          soften(split.scores + h * kSplit, count, largest16(top[h]), rows.highest[h], rows.total[h]);
+// Products by vectors: any number of heads and any head size.
+struct VectorProducts {
+  template <int Heads>
+  static void keys(const HeadRows& rows, int size, const uint8_t* const* blocks, int count, I16* dots) {
+    for (int b = 0; b < count; ++b)
+      key_products<Heads>(rows.bytes, rows.sums, size, blocks[b], dots + b * Heads);
   }
 
-  // Weights with the values' scales, rounded to bytes.
-  static void round(const AttentionLayer& layer, int kv_head, const int64_t* table, Split& split) {
-    const int blocks = split.stop - split.begin;
-    for (int h = 0; h < Heads; ++h) {
-      float* scores = split.scores + h * kSplit;
-      V16 top = {}, zeros = {};
-      for (int b = 0; b < blocks; ++b) {
-        const int64_t block = table[split.begin + b];
-        const V16 weight = load16(scores + b * kBlockTokens);
-        const V16 scaled = weight * load16(layer.value_scales + layer.block_at(block, kv_head) * kBlockTokens);
-        // The scale of a token that is not seen was left by others, and may be no number.
-        const V16 seen = weight > V16{} ? scaled : V16{};
-        top = max16(top, seen);
-        zeros += seen * 0.0f;
-        store16(scores + b * kBlockTokens, seen);
-      }
-      const float largest = largest16(top), inverse = largest > 0 ? 255.0f / largest : 0.0f;
-      for (int b = 0; b < blocks; ++b)
-        store_bytes(split.weights + h * kSplit + b * kBlockTokens, load16(scores + b * kBlockTokens) * inverse);
-      split.units[h] = largest / 255.0f + sum16(zeros);  // what is no number stays none
-    }
+  template <int Heads, typename Sink>
+  static void values(const uint8_t* weights, int size, const int8_t* const* blocks, int count, Sink&& sink) {
+    constexpr int kAtOnce = Heads > 12 ? 1 : 2;  // panels; as many sums as there are registers
+    const int panels = size / kLanes;
+    int panel = 0;
+    for (; panel + kAtOnce <= panels; panel += kAtOnce) add<Heads, kAtOnce>(weights, panel, blocks, count, sink);
+    for (; panel < panels; ++panel) add<Heads, 1>(weights, panel, blocks, count, sink);
   }
 
-  template <int Panels>
-  static void add_panels(const AttentionLayer& layer, int kv_head, const int64_t* table, int panel, const Split& split,
-                         HeadRows& rows) {
+ private:
+  template <int Heads, int Panels, typename Sink>
+  static void add(const uint8_t* weights, int panel, const int8_t* const* blocks, int count, Sink&& sink) {
     I16 dots[Heads * Panels] = {};
-    for (int block = split.begin; block < split.stop; ++block)
-      value_products<Heads, Panels>(split.weights + (block - split.begin) * kBlockTokens,
-                                    layer.values_of<int8_t>(table[block], kv_head) + panel * 256, dots);
-#pragma GCC unroll 12
+    for (int b = 0; b < count; ++b)
+      value_products<Heads, Panels>(weights + b * kBlockTokens, blocks[b] + panel * 256, dots);
+#pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 2
-      for (int p = 0; p < Panels; ++p) {
-        float* to = rows.out[h] + (panel + p) * kLanes;
-        const V16 more = __builtin_convertvector(dots[h * Panels + p], V16) * split.units[h];
-        store16(to, load16(to) * split.shrinks[h] + more);
+      for (int p = 0; p < Panels; ++p) sink(h, panel + p, dots[h * Panels + p]);
+  }
+};
+
+// `Products` brings the sums of integers, all else is the same for all.
+template <int Heads, typename Products>
+struct AttendInt8 {
+  static constexpr int kAhead = 4;  // blocks whose scores are computed together
+
+  const AttentionLayer& layer;
+  HeadRows& rows;
+  int begin, blocks;                        // of the split
+  const uint8_t* keys[kSplitBlocks];
+  const int8_t* values[kSplitBlocks];
+  alignas(64) float key_scales[kSplit], value_scales[kSplit];
+  alignas(64) float scores[Heads * kSplit];
+  alignas(64) uint8_t weights[Heads * kSplit];
+  float shrinks[Heads], units[Heads];       // what earlier sums, and the products of this split, are multiplied by
+
+  AttendInt8(const AttentionLayer& layer, HeadRows& rows) : layer(layer), rows(rows) {}
+
+  // Where the split's blocks are, and their scales. What lies after the last token was left by others, and its scale may
+  // be no number: it counts as 0.
+  void find(int kv_head, const int64_t* table, int end, int last) {
+    blocks = end - begin;
+    for (int b = 0; b < blocks; ++b) {
+      const int64_t block = table[begin + b];
+      const size_t at = layer.block_at(block, kv_head) * kBlockTokens;
+      keys[b] = layer.keys_of<uint8_t>(block, kv_head);
+      values[b] = layer.values_of<int8_t>(block, kv_head);
+      store16(key_scales + b * kBlockTokens, load16(layer.key_scales + at));
+      store16(value_scales + b * kBlockTokens, load16(layer.value_scales + at));
+    }
+    for (int t = last + 1 - begin * kBlockTokens; t < blocks * kBlockTokens; ++t) value_scales[t] = 0;
+  }
+
+  void score() {
+    const int bytes = layer.head_size * kBlockTokens;
+    V16 top[Heads];
+    for (int h = 0; h < Heads; ++h) top[h] = all(kNothing);
+    for (int first = 0; first < blocks; first += kAhead) {
+      const int count = std::min(kAhead, blocks - first);
+      for (int b = 0; b < count; ++b) {
+        if (first + kAhead + b < blocks) fetch(keys[first + kAhead + b], bytes);
+        fetch(values[first + b], bytes);
       }
+      I16 dots[kAhead * Heads];
+      Products::template keys<Heads>(rows, layer.head_size, keys + first, count, dots);
+      for (int b = 0; b < count; ++b) {
+        const V16 scales = load16(key_scales + (first + b) * kBlockTokens);
+        V16 found[Heads];
+#pragma GCC unroll 16
+        for (int h = 0; h < Heads; ++h)
+          found[h] = __builtin_convertvector(dots[b * Heads + h], V16) * (scales * rows.scales[h]);
+        hide<Heads>(layer, rows.positions, (begin + first + b) * kBlockTokens, found);
+#pragma GCC unroll 16
+        for (int h = 0; h < Heads; ++h) {
+          top[h] = max16(top[h], found[h]);
+          store16(scores + h * kSplit + (first + b) * kBlockTokens, found[h]);
+        }
+      }
+    }
+    for (int h = 0; h < Heads; ++h) highest(h, largest16(top[h]));
+  }
+
+  // The softmax of head h, times the values' scales, in bytes.
+  void highest(int h, float top) {
+    const int count = blocks * kBlockTokens;
+    float* score = scores + h * kSplit;
+    uint8_t* weight = weights + h * kSplit;
+    const float now = std::max(rows.highest[h], top);
+    shrinks[h] = 1;
+    units[h] = 0;
+    if (now == kNothing) {  // a window that begins in a later split
+      std::memset(weight, 0, kSplit);
+      return;
+    }
+    V16 sum = {}, largest = {};
+    for (int t = 0; t < count; t += kLanes) {
+      const V16 share = exp16(load16(score + t) - now);
+      const V16 scaled = share * load16(value_scales + t);
+      sum += share;
+      largest = max16(largest, scaled);
+      store16(score + t, scaled);
+    }
+    const float most = largest16(largest), inverse = most > 0 ? 255.0f / most : 0.0f;
+    for (int t = 0; t < count; t += kLanes) store_bytes(weight + t, load16(score + t) * inverse);
+    if (count < kSplit) std::memset(weight + count, 0, kSplit - count);
+    shrinks[h] = exp16(all(rows.highest[h] - now))[0];
+    units[h] = most / 255.0f;
+    rows.total[h] = rows.total[h] * shrinks[h] + sum16(sum);
+    rows.highest[h] = now;
+  }
+
+  void add_values() {
+    // What is no number stays none: 0 times it is none either.
+    V16 zeros = {};
+    for (int t = 0; t < blocks * kBlockTokens; t += kLanes) zeros += load16(value_scales + t) * 0.0f;
+    const float unsound = sum16(zeros);
+    Products::template values<Heads>(weights, layer.head_size, values, blocks, [&](int h, int panel, I16 dots) {
+      float* to = rows.out[h] + panel * kLanes;
+      const V16 more = __builtin_convertvector(dots, V16) * (units[h] + unsound);
+      store16(to, load16(to) * shrinks[h] + more);
+    });
   }
 
   static void call(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
-    const int last = rows.positions[Heads - 1], panels = layer.head_size / kLanes;
-    Split split;
+    const int last = rows.positions[Heads - 1];
+    AttendInt8 split(layer, rows);
     for (int s = first; s < end; ++s) {
       split.begin = std::max(s * kSplitBlocks, layer.first_key(rows.positions[0]) / kBlockTokens);
-      split.stop = std::min((s + 1) * kSplitBlocks, last / kBlockTokens + 1);
-      if (split.begin >= split.stop) continue;
-      score(layer, kv_head, table, rows, split);
-      round(layer, kv_head, table, split);
-      int panel = 0;
-      for (; panel + 2 <= panels; panel += 2) add_panels<2>(layer, kv_head, table, panel, split, rows);
-      if (panel < panels) add_panels<1>(layer, kv_head, table, panel, split, rows);
+      const int stop = std::min((s + 1) * kSplitBlocks, last / kBlockTokens + 1);
+      if (split.begin >= stop) continue;
+      split.find(kv_head, table, stop, last);
+      split.score();
+      split.add_values();
     }
   }
 };
 
+template <int Heads>
+using AttendByVectors = AttendInt8<Heads, VectorProducts>;
+
 void attend_int8(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
-  for_heads<AttendInt8>(rows.count, layer, kv_head, table, first, end, rows);
+  for_heads<AttendByVectors>(rows.count, layer, kv_head, table, first, end, rows);
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ namespace {
 const FloatKernels* float_kernels_of(InstructionSet set) {
   switch (set) {
 #if defined(__x86_64__)
-    case InstructionSet::amx:
+#if defined(__linux__)
+    case InstructionSet::amx: return &kAmxFloats;
+#endif
     case InstructionSet::avx512_vnni: return &kAvx512Floats;
     case InstructionSet::avx2: return &kAvx2Floats;
 #endif

@@ -12,18 +12,10 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,amx-tile,amx-int8")
 #include <immintrin.h>
 
+#include "tiles.h"
+
 namespace tenuto {
 namespace {
-
-// As the processor reads it: all eight registers of 16 rows of 64 bytes.
-alignas(64) const uint8_t kConfig[64] = {
-    1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                                    // palette, first row
-    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0,    // bytes of a row
-    0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0};  // rows
-
-void begin() { _tile_loadconfig(kConfig); }
-
-void end() { _tile_release(); }  // so that the system need not keep the registers
 
 // Add a tile's products, times their scales, to y.
 inline void add_scaled(const int32_t* dot, int rows, const int32_t* sums, const float* scales, int stride,
@@ -99,7 +91,7 @@ void tile_any(const Activations& x, int first, int rows, const uint8_t* const* p
 }  // namespace
 
 extern const TileKernel kAmxTile;
-const TileKernel kAmxTile{32, tile_any, begin, end};
+const TileKernel kAmxTile{32, tile_any, begin_tiles, end_tiles};
 
 // The system grants the registers to a process that asks for them (arch_prctl, ARCH_REQ_XCOMP_PERM of XTILEDATA).
 bool amx_granted() {
