@@ -21,6 +21,7 @@ setup(
             extra_compile_args=[
                 *("-std=c++17", "-O3", "-pthread", "-fvisibility=hidden"),
                 *("-fno-math-errno", "-fno-trapping-math"),  # rounding is then one vector instruction
+                "-ffp-contract=off",  # a row's bits must not depend on what the compiler joins; see fma16
                 *("-Wno-psabi", "-Wno-maybe-uninitialized"),
             ],
             extra_link_args=["-pthread"],

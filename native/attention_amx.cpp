@@ -50,9 +50,6 @@ struct TileProducts {
     if (count > 1) _tile_stored(1, dots + kTileHeads, 64);
     if (count > 2) _tile_stored(2, dots + 2 * kTileHeads, 64);
     if (count > 3) _tile_stored(3, dots + 3 * kTileHeads, 64);
-    for (int b = 0; b < count; ++b)
-#pragma GCC unroll 16
-      for (int h = 0; h < kTileHeads; ++h) dots[b * kTileHeads + h] += rows.sums[h];
   }
 
   template <int Heads, typename Sink>

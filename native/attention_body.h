@@ -64,7 +64,7 @@ struct AttendFloat {
     for (int d = 0; d < size; ++d) {
       const V16 k = load16(keys + d * kBlockTokens);
 #pragma GCC unroll 16
-      for (int h = 0; h < Heads; ++h) total[h] += k * q[h][d];
+      for (int h = 0; h < Heads; ++h) total[h] = fma16(k, all(q[h][d]), total[h]);
     }
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) out[h] = total[h];
@@ -79,7 +79,7 @@ struct AttendFloat {
       for (int t = 0; t < tokens; ++t) {
         const V16 v = load16(values + t * size + d);
 #pragma GCC unroll 16
-        for (int h = 0; h < Heads; ++h) total[h] += v * weights[h * kSplit + t];
+        for (int h = 0; h < Heads; ++h) total[h] = fma16(v, all(weights[h * kSplit + t]), total[h]);
       }
 #pragma GCC unroll 16
       for (int h = 0; h < Heads; ++h) store16(out[h] + d, total[h]);

@@ -21,12 +21,10 @@ inline __m512i four(const void* at) {
   return _mm512_set1_epi32(word);
 }
 
-// dots[h] = sums[h] + key . bytes[h], for the sixteen keys of a block.
+// dots[h] = (key + 128) . bytes[h], for the sixteen keys of a block.
 template <int Heads>
-void key_products(const int8_t* bytes, const int32_t* sums, int size, const uint8_t* keys, I16* dots) {
-  __m512i total[Heads];
-#pragma GCC unroll 16
-  for (int h = 0; h < Heads; ++h) total[h] = _mm512_set1_epi32(sums[h]);
+void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots) {
+  __m512i total[Heads] = {};
   for (int d = 0; d < size; d += 4) {
     const __m512i k = _mm512_loadu_si512(keys + d * kBlockTokens);
 #pragma GCC unroll 16
@@ -57,10 +55,9 @@ inline void value_products(const uint8_t* weights, const int8_t* values, I16* do
 #else
 
 template <int Heads>
-void key_products(const int8_t* bytes, const int32_t* sums, int size, const uint8_t* keys, I16* dots) {
+void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots) {
   for (int h = 0; h < Heads; ++h) {
-    int32_t total[kLanes];
-    for (int t = 0; t < kLanes; ++t) total[t] = sums[h];
+    int32_t total[kLanes] = {};
     for (int d = 0; d < size; d += 4)
       for (int t = 0; t < kLanes; ++t)
         for (int k = 0; k < 4; ++k) total[t] += keys[d * kBlockTokens + t * 4 + k] * bytes[h * kMaxHeadSize + d + k];
@@ -90,7 +87,7 @@ struct VectorProducts {
   template <int Heads>
   static void keys(const HeadRows& rows, int size, const uint8_t* const* blocks, int count, I16* dots) {
     for (int b = 0; b < count; ++b)
-      key_products<Heads>(rows.bytes, rows.sums, size, blocks[b], dots + b * Heads);
+      key_products<Heads>(rows.bytes, size, blocks[b], dots + b * Heads);
   }
 
   template <int Heads, typename Sink>
@@ -114,6 +111,8 @@ struct VectorProducts {
       for (int p = 0; p < Panels; ++p) sink(h, panel + p, dots[h * Panels + p]);
   }
 };
+
+constexpr float kLog2e = 1.44269504f;
 
 // `Products` brings the sums of integers, all else is the same for all.
 template <int Heads, typename Products>
@@ -147,10 +146,9 @@ struct AttendInt8 {
     for (int t = last + 1 - begin * kBlockTokens; t < blocks * kBlockTokens; ++t) value_scales[t] = 0;
   }
 
+  // Products with the keys, times the keys' scales. Where a head must not look is minus infinity.
   void score() {
     const int bytes = layer.head_size * kBlockTokens;
-    V16 top[Heads];
-    for (int h = 0; h < Heads; ++h) top[h] = all(kNothing);
     for (int first = 0; first < blocks; first += kAhead) {
       const int count = std::min(kAhead, blocks - first);
       for (int b = 0; b < count; ++b) {
@@ -160,28 +158,36 @@ struct AttendInt8 {
       I16 dots[kAhead * Heads];
       Products::template keys<Heads>(rows, layer.head_size, keys + first, count, dots);
       for (int b = 0; b < count; ++b) {
+        float* to = scores + (first + b) * kBlockTokens;
         const V16 scales = load16(key_scales + (first + b) * kBlockTokens);
-        V16 found[Heads];
 #pragma GCC unroll 16
         for (int h = 0; h < Heads; ++h)
-          found[h] = __builtin_convertvector(dots[b * Heads + h], V16) * (scales * rows.scales[h]);
-        hide<Heads>(layer, rows.positions, (begin + first + b) * kBlockTokens, found);
-#pragma GCC unroll 16
-        for (int h = 0; h < Heads; ++h) {
-          top[h] = max16(top[h], found[h]);
-          store16(scores + h * kSplit + (first + b) * kBlockTokens, found[h]);
-        }
+          store16(to + h * kSplit, __builtin_convertvector(dots[b * Heads + h] + rows.sums[h], V16) * scales);
       }
     }
-    for (int h = 0; h < Heads; ++h) highest(h, largest16(top[h]));
+    for (int b = 0; b < blocks; ++b) hide(b);
+    for (int h = 0; h < Heads; ++h) soften(h);
   }
 
-  // The softmax of head h, times the values' scales, in bytes.
-  void highest(int h, float top) {
+  void hide(int b) {
+    const int base = (begin + b) * kBlockTokens, first = layer.first_key(rows.positions[Heads - 1]);
+    if (base >= first && base + kBlockTokens - 1 <= rows.positions[0]) return;
+    for (int h = 0; h < Heads; ++h) {
+      const int from = layer.first_key(rows.positions[h]);
+      for (int t = 0; t < kBlockTokens; ++t)
+        if (base + t < from || base + t > rows.positions[h]) scores[h * kSplit + b * kBlockTokens + t] = kNothing;
+    }
+  }
+
+  // The softmax of head h, times the values' scales, in bytes. Scores are logarithms to base 2.
+  void soften(int h) {
     const int count = blocks * kBlockTokens;
+    const float unit = std::max(rows.scales[h] * kLog2e, std::numeric_limits<float>::min());  // 0 times infinity is none
     float* score = scores + h * kSplit;
     uint8_t* weight = weights + h * kSplit;
-    const float now = std::max(rows.highest[h], top);
+    V16 top = load16(score);
+    for (int t = kLanes; t < count; t += kLanes) top = max16(top, load16(score + t));
+    const float now = std::max(rows.highest[h], largest16(top) * unit);
     shrinks[h] = 1;
     units[h] = 0;
     if (now == kNothing) {  // a window that begins in a later split
@@ -190,7 +196,7 @@ struct AttendInt8 {
     }
     V16 sum = {}, largest = {};
     for (int t = 0; t < count; t += kLanes) {
-      const V16 share = exp16(load16(score + t) - now);
+      const V16 share = exp2_16(fma16(load16(score + t), all(unit), all(-now)));
       const V16 scaled = share * load16(value_scales + t);
       sum += share;
       largest = max16(largest, scaled);
@@ -199,7 +205,7 @@ struct AttendInt8 {
     const float most = largest16(largest), inverse = most > 0 ? 255.0f / most : 0.0f;
     for (int t = 0; t < count; t += kLanes) store_bytes(weight + t, load16(score + t) * inverse);
     if (count < kSplit) std::memset(weight + count, 0, kSplit - count);
-    shrinks[h] = exp16(all(rows.highest[h] - now))[0];
+    shrinks[h] = exp2_16(all(rows.highest[h] - now))[0];
     units[h] = most / 255.0f;
     rows.total[h] = rows.total[h] * shrinks[h] + sum16(sum);
     rows.highest[h] = now;
@@ -213,7 +219,7 @@ struct AttendInt8 {
     Products::template values<Heads>(weights, layer.head_size, values, blocks, [&](int h, int panel, I16 dots) {
       float* to = rows.out[h] + panel * kLanes;
       const V16 more = __builtin_convertvector(dots, V16) * (units[h] + unsound);
-      store16(to, load16(to) * shrinks[h] + more);
+      store16(to, fma16(load16(to), all(shrinks[h]), more));
     });
   }
 

@@ -13,7 +13,7 @@ void rms_norm_row(const float* x, const float* weight, int size, float eps, floa
   int i = 0;
   for (; i + kLanes <= size; i += kLanes) {
     const V16 v = load16(x + i);
-    squares += v * v;
+    squares = fma16(v, v, squares);
   }
   float total = sum16(squares);
   for (; i < size; ++i) total += x[i] * x[i];

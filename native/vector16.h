@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 namespace tenuto {
 namespace {
@@ -93,6 +94,22 @@ inline V16 butterfly(V16 v) {
   return other + v * sign;
 }
 
+// a * b + c, rounded once where the machine can. The compiler may not join products and sums by itself
+// (-ffp-contract=off): it would do so differently for different numbers of rows, and a row's bits would change.
+inline V16 fma16(V16 a, V16 b, V16 c) {
+#if defined(TENUTO_AVX512)
+  return (V16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(TENUTO_AVX2)
+  __m256 x[2], y[2], z[2];
+  std::memcpy(x, &a, sizeof a);
+  std::memcpy(y, &b, sizeof b);
+  std::memcpy(z, &c, sizeof c);
+  return join(_mm256_fmadd_ps(x[0], y[0], z[0]), _mm256_fmadd_ps(x[1], y[1], z[1]));
+#else
+  return a * b + c;
+#endif
+}
+
 inline V16 max16(V16 a, V16 b) { return a > b ? a : b; }
 
 // The order of additions is fixed: halves onto halves.
@@ -118,18 +135,12 @@ inline V16 exp16(V16 x) {
   const auto underflow = x < lowest;
   x = underflow ? lowest : x;
   const V16 rounder = all(12582912.0f);
-  const V16 shifted = x * 1.44269504f + rounder;
+  const V16 shifted = fma16(x, all(1.44269504f), rounder);
   const V16 n = shifted - rounder;
-  V16 r = x - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
+  V16 r = fma16(n, all(-0.693359375f), x);
+  r = fma16(n, all(2.12194440e-4f), r);
   V16 p = all(1.0f / 5040);
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
+  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma16(p, r, all(term));
   I16 bits;
   std::memcpy(&bits, &shifted, sizeof bits);
   bits = (bits << 23) + 0x3f800000;  // 2^n: the low bits of `shifted` are n
@@ -137,6 +148,33 @@ inline V16 exp16(V16 x) {
   std::memcpy(&scale, &bits, sizeof scale);
   const V16 result = p * scale;
   return underflow ? V16{} : result;
+}
+
+// 2^x to about 3e-7 of it, for x <= 127; below -126 it is 0, and what is no number stays none.
+// x = n + f with |f| <= 1/2, then a polynomial of degree 5 in f, fitted for the least largest relative error,
+// and exact for whole numbers.
+inline V16 exp2_16(V16 x) {
+#if defined(TENUTO_AVX512)
+  const V16 n = (V16)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  const V16 rounder = all(12582912.0f);
+  const V16 shifted = x + rounder;
+  const V16 n = shifted - rounder;
+#endif
+  const V16 f = x - n;
+  V16 p = all(0.0013264715f);
+  for (float term : {0.009671513f, 0.05550734f, 0.24022242f, 0.693147f, 1.0f}) p = fma16(p, f, all(term));
+#if defined(TENUTO_AVX512)
+  const __mmask16 kept = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+  return (V16)_mm512_maskz_scalef_ps(kept, (__m512)p, (__m512)n);
+#else
+  I16 bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits << 23) + 0x3f800000;  // 2^n: the low bits of `shifted` are n
+  V16 scale;
+  std::memcpy(&scale, &bits, sizeof scale);
+  return x < all(-126.0f) ? V16{} : p * scale;
+#endif
 }
 
 }  // namespace
