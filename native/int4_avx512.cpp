@@ -134,7 +134,7 @@ void tile_any(const Activations& x, int first, int rows, const uint8_t* const* p
 
 }  // namespace
 
-const Int4Kernels kVbmiInt4{expand, 4, {8, tile_any, nothing, nothing}};
+const Int4Kernels kVbmiInt4{expand, 8, {8, tile_any, nothing, nothing}};
 
 }  // namespace tenuto
 #pragma GCC pop_options
