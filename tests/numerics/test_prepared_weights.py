@@ -30,10 +30,10 @@ pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++
 IDS = torch.randint(3, VOCAB, (40,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
-@pytest.fixture
-def device() -> Device:
+@pytest.fixture(params=["int8", "int4"])
+def device(request: pytest.FixtureRequest) -> Device:
     assert LIBRARY is not None
-    return CpuDevice(LIBRARY, 1)
+    return CpuDevice(LIBRARY, 1, precision=request.param)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def test_packed_memory_of_another_size_is_refused(device: Device) -> None:
     weight = device.export_linear(device.prepare_linear([np.ones((20, 70), np.float32)], [np.ones(20, np.float32)]))
     assert torch.equal(device.import_linear(weight).packed, weight.packed)
     wrong = (
-        replace(weight, form="int4"),
+        replace(weight, form="int2"),
         replace(weight, packed=weight.packed[:-1]),
         replace(weight, packed=weight.packed[64:]),
         replace(weight, out_features=4000),
