@@ -87,6 +87,8 @@ struct FloatKernels {
 extern const FloatKernels kPortableFloats;
 #if defined(__x86_64__)
 extern const FloatKernels kAmxFloats, kAvx512Floats, kAvx2Floats;
+#elif defined(__aarch64__)
+extern const FloatKernels kNeonFloats;
 #endif
 const FloatKernels& float_kernels();
 void use_floats(InstructionSet set);

@@ -52,6 +52,67 @@ inline void value_products(const uint8_t* weights, const int8_t* values, I16* do
   }
 }
 
+#elif defined(TENUTO_NEON)
+
+// Bytes that stand for x + 128 become signed by turning their highest bit round.
+inline int8x16_t lowered(const uint8_t* at) { return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(at), vdupq_n_u8(128))); }
+
+template <int Rows>
+void key_products_of_rows(const int8_t* bytes, int size, const uint8_t* keys, int32_t* dots) {
+  int32x4_t total[Rows][4];
+  for (int h = 0; h < Rows; ++h)
+    for (int q = 0; q < 4; ++q) total[h][q] = vdupq_n_s32(0);
+  for (int d = 0; d < size; d += 16) {
+    int8x16_t in[Rows];
+    for (int h = 0; h < Rows; ++h) in[h] = vld1q_s8(bytes + h * kMaxHeadSize + d);
+#define TENUTO_STEP(step)                                                                              \
+  for (int q = 0; q < 4; ++q) {                                                                        \
+    const int8x16_t k = lowered(keys + d * kBlockTokens + step * 64 + q * 16);                         \
+    for (int h = 0; h < Rows; ++h) total[h][q] = vdotq_laneq_s32(total[h][q], k, in[h], step);         \
+  }
+    TENUTO_STEP(0) TENUTO_STEP(1) TENUTO_STEP(2) TENUTO_STEP(3)  // lanes are constants
+#undef TENUTO_STEP
+  }
+  for (int h = 0; h < Rows; ++h)
+    for (int q = 0; q < 4; ++q) vst1q_s32(dots + h * kLanes + q * 4, total[h][q]);
+}
+
+template <int Heads>
+void key_products(const int8_t* bytes, const int32_t*, int size, const uint8_t* keys, I16* dots) {
+  constexpr int kRows = Heads % 4 == 0 ? 4 : Heads % 3 == 0 ? 3 : Heads;  // so that the sums stay in registers
+  int32_t found[Heads * kLanes];
+  for (int h = 0; h < Heads; h += kRows)
+    key_products_of_rows<kRows>(bytes + h * kMaxHeadSize, size, keys, found + h * kLanes);
+  std::memcpy(dots, found, sizeof found);
+}
+
+// There is no product of unsigned with signed bytes here: w v = (w - 128) v + 128 v.
+template <int Heads, int Panels>
+inline void value_products(const uint8_t* weights, const int8_t* values, I16* dots) {
+  for (int p = 0; p < Panels; ++p, values += 256) {
+    int8x16_t v[4][4];
+    int32x4_t less[4];
+    for (int q = 0; q < 4; ++q) less[q] = vdupq_n_s32(0);
+    for (int t = 0; t < 4; ++t)
+      for (int q = 0; q < 4; ++q) {
+        v[t][q] = vld1q_s8(values + t * 64 + q * 16);
+        less[q] = vdotq_s32(less[q], v[t][q], vdupq_n_s8(-128));
+      }
+    for (int h = 0; h < Heads; ++h) {
+      const int8x16_t w = lowered(weights + h * kSplit);
+      int32_t* sums = reinterpret_cast<int32_t*>(&dots[h * Panels + p]);
+      for (int q = 0; q < 4; ++q) {
+        int32x4_t sum = vsubq_s32(vld1q_s32(sums + q * 4), less[q]);
+        sum = vdotq_laneq_s32(sum, v[0][q], w, 0);
+        sum = vdotq_laneq_s32(sum, v[1][q], w, 1);
+        sum = vdotq_laneq_s32(sum, v[2][q], w, 2);
+        sum = vdotq_laneq_s32(sum, v[3][q], w, 3);
+        vst1q_s32(sums + q * 4, sum);
+      }
+    }
+  }
+}
+
 #else
 
 template <int Heads>

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")
 #include <immintrin.h>
+
+#include "target.h"
+TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")
 #define TENUTO_AVX512
 #include "attention_int8_body.h"
 #include "floats_body.h"
@@ -16,5 +17,5 @@ const FloatKernels kAvx512Floats{
     attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
     add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #endif

@@ -5,28 +5,65 @@
 #include "attention.h"
 #include "int4.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 namespace tenuto {
 
 bool amx_granted();  // see int8_amx.cpp
 
 namespace {
 
-constexpr const char* kNames[] = {"portable", "avx2", "avx512-vnni", "amx"};
+constexpr const char* kNames[] = {"portable", "avx2", "avx512-vnni", "amx", "neon-dotprod"};
+constexpr int kSets = sizeof kNames / sizeof kNames[0];
+
+#if defined(__aarch64__)
+// The dot products of bytes, an extension of ARMv8.2. NEON itself belongs to the architecture.
+bool has_dot_products() {
+#if defined(__linux__)
+  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has != 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+bool has(InstructionSet set) {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#endif
+  switch (set) {
+    case InstructionSet::portable: return true;
+#if defined(__x86_64__)
+    case InstructionSet::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case InstructionSet::avx512_vnni:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+             __builtin_cpu_supports("avx512vnni");
+    case InstructionSet::amx: return has(InstructionSet::avx512_vnni) && amx_granted();
+#elif defined(__aarch64__)
+    case InstructionSet::neon_dot: return has_dot_products();
+#endif
+    default: return false;
+  }
+}
 
 InstructionSet used = best_instruction_set();
 
 }  // namespace
 
 InstructionSet best_instruction_set() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (wide && __builtin_cpu_supports("avx512vnni"))
-    return amx_granted() ? InstructionSet::amx : InstructionSet::avx512_vnni;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::avx2;
-#endif
-  return InstructionSet::portable;
+  int set = kSets - 1;
+  while (!has(static_cast<InstructionSet>(set))) --set;
+  return static_cast<InstructionSet>(set);
 }
 
 }  // namespace tenuto
@@ -36,9 +73,10 @@ using namespace tenuto;
 TENUTO_API const char* tenuto_isa() { return kNames[static_cast<int>(used)]; }
 
 TENUTO_API int tenuto_use_isa(const char* name) {
-  for (int set = 0; set <= static_cast<int>(best_instruction_set()); ++set) {
-    if (std::strcmp(name, kNames[set]) != 0) continue;
-    used = static_cast<InstructionSet>(set);
+  for (int i = 0; i < kSets; ++i) {
+    const auto set = static_cast<InstructionSet>(i);
+    if (std::strcmp(name, kNames[i]) != 0 || !has(set)) continue;
+    used = set;
     use_int8(used);
     use_int4(used);
     use_floats(used);

@@ -3,7 +3,8 @@
 
 namespace tenuto {
 
-enum class InstructionSet { portable, avx2, avx512_vnni, amx };
+// Of one architecture, the later the better.
+enum class InstructionSet { portable, avx2, avx512_vnni, amx, neon_dot };
 
 InstructionSet best_instruction_set();
 

@@ -36,6 +36,8 @@ const Int8Kernels* int8_kernels_of(InstructionSet set) {
     case InstructionSet::amx: return &kAmxInt8;
     case InstructionSet::avx512_vnni: return &kAvx512Vnni;
     case InstructionSet::avx2: return &kAvx2Int8;
+#elif defined(__aarch64__)
+    case InstructionSet::neon_dot: return &kNeonInt8;
 #endif
     default: return &kPortableInt8;
   }

@@ -90,6 +90,8 @@ inline void nothing() {}
 extern const Int8Kernels kPortableInt8;
 #if defined(__x86_64__)
 extern const Int8Kernels kAvx512Vnni, kAvx2Int8, kAmxInt8;
+#elif defined(__aarch64__)
+extern const Int8Kernels kNeonInt8;
 #endif
 const Int8Kernels& int8_kernels();
 void use_int8(InstructionSet set);

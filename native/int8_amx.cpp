@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include <cstring>
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,amx-tile,amx-int8")
 #include <immintrin.h>
 
+#include "target.h"
+TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,amx-tile,amx-int8")
 #include "tiles.h"
 
 namespace tenuto {
@@ -102,7 +102,7 @@ bool amx_granted() {
 }
 
 }  // namespace tenuto
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #elif defined(__x86_64__)
 namespace tenuto {
 extern const TileKernel kAmxTile;

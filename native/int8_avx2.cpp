@@ -5,9 +5,10 @@
 #if defined(__x86_64__)
 #include <algorithm>
 #include <cstring>
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>
+
+#include "target.h"
+TENUTO_TARGET("avx2,fma,f16c")
 #define TENUTO_AVX2
 #include "quantise.h"
 
@@ -61,5 +62,5 @@ constexpr TileKernel kTile{8, tile, nothing, nothing};
 const Int8Kernels kAvx2Int8{kTile, kTile, rotate_floats, quantise_row};
 
 }  // namespace tenuto
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #endif

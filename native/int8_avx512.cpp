@@ -4,9 +4,10 @@
 #if defined(__x86_64__)
 #include <algorithm>
 #include <cstring>
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")
 #include <immintrin.h>
+
+#include "target.h"
+TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")
 #define TENUTO_AVX512
 #include "quantise.h"
 
@@ -98,5 +99,5 @@ extern const TileKernel kAmxTile;
 const Int8Kernels kAmxInt8{kTile, kAmxTile, rotate_floats, quantise_row};
 
 }  // namespace tenuto
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #endif

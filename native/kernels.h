@@ -12,7 +12,7 @@ struct TenutoPool;  // threads; see thread_pool.h
 
 // --- machine ---------------------------------------------------------------------------------------------------------
 
-// Name of the instruction set in use: "amx", "avx512-vnni", "avx2" or "portable".
+// Name of the instruction set in use: "amx", "avx512-vnni", "avx2", "neon-dotprod" or "portable".
 TENUTO_API const char* tenuto_isa();
 // For tests and benchmarks: use another one; 0 if there is none of that name or the machine lacks it.
 TENUTO_API int tenuto_use_isa(const char* name);

@@ -47,6 +47,34 @@ inline V16 load16(const uint16_t* at) {
   };
   return join(half(at), half(at + 8));
 }
+#elif defined(TENUTO_NEON)
+struct Quads {
+  float32x4_t of[4];
+  float32x4_t& operator[](int i) { return of[i]; }
+  const float32x4_t& operator[](int i) const { return of[i]; }
+};
+inline Quads quads(V16 v) {
+  Quads q;
+  std::memcpy(&q, &v, sizeof q);
+  return q;
+}
+inline V16 join(const Quads& q) {
+  V16 v;
+  std::memcpy(&v, &q, sizeof v);
+  return v;
+}
+inline V16 load16(const int8_t* at) {
+  const int8x16_t bytes = vld1q_s8(at);
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+  return join({{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+                vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}});
+}
+inline V16 load16(const uint16_t* at) {
+  const auto widened = [](uint16x4_t halves) { return vreinterpretq_f32_u32(vshll_n_u16(halves, 16)); };
+  const uint16x8_t low = vld1q_u16(at), high = vld1q_u16(at + 8);
+  return join({{widened(vget_low_u16(low)), widened(vget_high_u16(low)), widened(vget_low_u16(high)),
+                widened(vget_high_u16(high))}});
+}
 #else
 inline V16 load16(const int8_t* at) {
   V16 v;
@@ -64,15 +92,32 @@ inline V16 load16(const uint16_t* at) {
 inline void store16(float* at, V16 v) { std::memcpy(at, &v, sizeof v); }
 inline V16 all(float x) { return V16{} + x; }
 
+inline int32_t nearest(float x) {
+#if defined(__clang__)
+  return static_cast<int32_t>(__builtin_rintf(x));
+#else
+  return __builtin_irintf(x);
+#endif
+}
+
 // Round to integers, half to even, and store the low byte of each; returns the integers.
 inline I16 store_bytes(void* at, V16 v) {
 #if defined(TENUTO_AVX512)
   const __m512i whole = _mm512_cvtps_epi32((__m512)v);
   _mm_storeu_si128(static_cast<__m128i*>(at), _mm512_cvtepi32_epi8(whole));
   return (I16)whole;
+#elif defined(TENUTO_NEON)
+  const Quads q = quads(v);
+  const int32x4_t whole[4] = {vcvtnq_s32_f32(q[0]), vcvtnq_s32_f32(q[1]), vcvtnq_s32_f32(q[2]), vcvtnq_s32_f32(q[3])};
+  const int16x8_t low = vcombine_s16(vmovn_s32(whole[0]), vmovn_s32(whole[1]));
+  const int16x8_t high = vcombine_s16(vmovn_s32(whole[2]), vmovn_s32(whole[3]));
+  vst1q_s8(static_cast<int8_t*>(at), vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+  I16 result;
+  std::memcpy(&result, whole, sizeof result);
+  return result;
 #else
   I16 whole;
-  for (int i = 0; i < kLanes; ++i) whole[i] = __builtin_irintf(v[i]);
+  for (int i = 0; i < kLanes; ++i) whole[i] = nearest(v[i]);
   auto* bytes = static_cast<uint8_t*>(at);
   for (int i = 0; i < kLanes; ++i) bytes[i] = static_cast<uint8_t>(whole[i]);
   return whole;
@@ -82,6 +127,20 @@ inline I16 store_bytes(void* at, V16 v) {
 // Lane i and its partner, i with one bit flipped: their sum in the lower place, their difference in the upper one.
 template <int Bit>
 inline V16 butterfly(V16 v) {
+#if defined(TENUTO_NEON)
+  Quads q = quads(v);
+  if (Bit >= 4) {
+    constexpr int kApart = Bit / 4 % 4;
+    return kApart == 2 ? join({{q[0] + q[2], q[1] + q[3], q[0] - q[2], q[1] - q[3]}})
+                       : join({{q[0] + q[1], q[0] - q[1], q[2] + q[3], q[2] - q[3]}});
+  }
+  for (int i = 0; i < 4; ++i) {
+    const float32x4_t other = Bit == 2 ? vextq_f32(q[i], q[i], 2) : vrev64q_f32(q[i]);
+    const float32x4_t sign = Bit == 2 ? float32x4_t{1, 1, -1, -1} : float32x4_t{1, -1, 1, -1};
+    q[i] = vfmaq_f32(other, q[i], sign);  // the product is exact
+  }
+  return join(q);
+#else
   I16 partner;
   V16 sign;
   for (int i = 0; i < kLanes; ++i) partner[i] = i ^ Bit, sign[i] = (i & Bit) != 0 ? -1.0f : 1.0f;
@@ -92,6 +151,7 @@ inline V16 butterfly(V16 v) {
   const V16 other = __builtin_shuffle(v, partner);
 #endif
   return other + v * sign;
+#endif
 }
 
 // a * b + c, rounded once where the machine can. The compiler may not join products and sums by itself

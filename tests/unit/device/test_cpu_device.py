@@ -18,7 +18,7 @@ LIBRARY = native_library()
 pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++ compiler")
 
 
-@pytest.fixture(params=["amx", "avx512-vnni", "avx2", "portable"])
+@pytest.fixture(params=["amx", "avx512-vnni", "avx2", "neon-dotprod", "portable"])
 def native(request: pytest.FixtureRequest) -> Iterator[NativeLibrary]:
     """With one of its instruction sets."""
     assert LIBRARY is not None
@@ -123,7 +123,7 @@ def test_products_have_the_same_bits_with_any_instructions(precision: Precision,
     assert LIBRARY is not None
     own, found = LIBRARY.instruction_set, []
     matrix, x = random(100, 200), torch.from_numpy(random(rows, 200, seed=1))
-    for name in ("portable", "avx2", "avx512-vnni", "amx"):
+    for name in ("portable", "avx2", "avx512-vnni", "amx", "neon-dotprod"):
         if LIBRARY.use_isa(name.encode()):
             one = CpuDevice(LIBRARY, 1, precision=precision)
             found.append(one.linear(x, one.prepare_linear([matrix])))

@@ -1,0 +1,22 @@
+#if defined(__aarch64__)
+#include <arm_neon.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "target.h"
+TENUTO_TARGET("arch=armv8.2-a+dotprod")
+#define TENUTO_NEON
+#include "attention_int8_body.h"
+#include "floats_body.h"
+
+namespace tenuto {
+const FloatKernels kNeonFloats{
+    attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
+    add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
+}
+TENUTO_TARGET_END
+#endif
