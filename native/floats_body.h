@@ -93,7 +93,7 @@ float quantise_query(const float* x, int size, int8_t* out, int32_t* sum) {
   const int32_t top_bits = *std::max_element(lanes, lanes + kLanes);
   float top;
   std::memcpy(&top, &top_bits, sizeof top);
-  const float inverse = top > 0 ? 127.0f / top : 0.0f;
+  const float inverse = steps(127.0f, top);
   I16 total = {};
   for (int i = 0; i < size; i += kLanes) total += store_bytes(out + i, load16(x + i) * inverse);
   std::memcpy(lanes, &total, sizeof lanes);

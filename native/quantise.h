@@ -59,7 +59,7 @@ inline void quantise_row(const float* x, const Inputs& inputs, int8_t* values, f
     const int32_t top_bits = *std::max_element(lanes, lanes + kLanes);
     float top;
     std::memcpy(&top, &top_bits, sizeof top);
-    const float inverse = top > 0 ? 127.0f / top : 0.0f;
+    const float inverse = steps(127.0f, top);
     I16 sum = {};
     for (int i = 0; i < parts; ++i) sum += store_bytes(values + i * kLanes, rotated[i] * inverse);
     values += inputs.span * kChunk;

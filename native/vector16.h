@@ -92,6 +92,13 @@ inline V16 load16(const uint16_t* at) {
 inline void store16(float* at, V16 v) { std::memcpy(at, &v, sizeof v); }
 inline V16 all(float x) { return V16{} + x; }
 
+// What takes numbers up to `top` to integers up to `most`. Finite, however small `top` is: machines differ in which
+// integer infinity becomes.
+inline float steps(float most, float top) {
+  const float wanted = top > 0 ? most / top : 0.0f;
+  return wanted < 3e38f ? wanted : 3e38f;
+}
+
 inline int32_t nearest(float x) {
 #if defined(__clang__)
   return static_cast<int32_t>(__builtin_rintf(x));
