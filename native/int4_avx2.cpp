@@ -3,9 +3,10 @@
 
 #if defined(__x86_64__)
 #include <cstring>
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
 #include <immintrin.h>
+
+#include "target.h"
+TENUTO_TARGET("avx2,fma,f16c")
 
 namespace tenuto {
 namespace {
@@ -49,5 +50,5 @@ void expand(const uint8_t* panel, const Inputs& inputs, uint8_t* bytes) {
 const Int4Kernels kAvx2Int4{expand, 0, {}};
 
 }  // namespace tenuto
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #endif

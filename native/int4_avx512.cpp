@@ -4,9 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cstring>
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,fma,f16c")
 #include <immintrin.h>
+
+#include "target.h"
+TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,fma,f16c")
 
 namespace tenuto {
 namespace {
@@ -137,5 +138,5 @@ void tile_any(const Activations& x, int first, int rows, const uint8_t* const* p
 const Int4Kernels kVbmiInt4{expand, 8, {8, tile_any, nothing, nothing}};
 
 }  // namespace tenuto
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #endif

@@ -34,19 +34,15 @@ inline V16 join(__m256 low, __m256 high) {
   std::memcpy(reinterpret_cast<char*>(&v) + sizeof low, &high, sizeof high);
   return v;
 }
-inline V16 load16(const int8_t* at) {
-  const auto half = [](const int8_t* from) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-  };
-  return join(half(at), half(at + 8));
+inline __m256 load8(const int8_t* at) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at))));
 }
-inline V16 load16(const uint16_t* at) {
-  const auto half = [](const uint16_t* from) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-  };
-  return join(half(at), half(at + 8));
+inline __m256 load8(const uint16_t* at) {
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
+inline V16 load16(const int8_t* at) { return join(load8(at), load8(at + 8)); }
+inline V16 load16(const uint16_t* at) { return join(load8(at), load8(at + 8)); }
 #elif defined(TENUTO_NEON)
 struct Quads {
   float32x4_t of[4];
