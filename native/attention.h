@@ -62,7 +62,7 @@ struct HeadRows {
   const float* q[kMaxHeads];  // [head_size], scaled; with float KV
   const int8_t* bytes;        // [heads, kMaxHeadSize]; with INT8 KV
   float scales[kMaxHeads];    // of bytes
-  int32_t sums[kMaxHeads];    // of bytes, times -128
+  int32_t sums[kMaxHeads];    // of bytes, times -128; 0 where products are with k, not k + 128
 };
 
 // Take the keys of splits `first` to `end` - 1 into account. `table`: the sequence's blocks.

@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,amx-tile,amx-int8")
 #include <immintrin.h>
+
+#include "target.h"
+TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,amx-tile,amx-int8")
 #define TENUTO_AVX512
 #include "attention_int8_body.h"
 #include "floats_body.h"
@@ -106,5 +107,5 @@ const FloatKernels kAmxFloats{
     add_tile,     gated_tile,   rotate_head,   quantise_head, quantise_query};
 
 }  // namespace tenuto
-#pragma GCC pop_options
+TENUTO_TARGET_END
 #endif

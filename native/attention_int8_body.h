@@ -77,8 +77,9 @@ void key_products_of_rows(const int8_t* bytes, int size, const uint8_t* keys, in
     for (int q = 0; q < 4; ++q) vst1q_s32(dots + h * kLanes + q * 4, total[h][q]);
 }
 
+// Of signed keys: see `quantise_query`.
 template <int Heads>
-void key_products(const int8_t* bytes, const int32_t*, int size, const uint8_t* keys, I16* dots) {
+void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots) {
   constexpr int kRows = Heads % 4 == 0 ? 4 : Heads % 3 == 0 ? 3 : Heads;  // so that the sums stay in registers
   int32_t found[Heads * kLanes];
   for (int h = 0; h < Heads; h += kRows)
@@ -263,7 +264,7 @@ struct AttendInt8 {
       largest = max16(largest, scaled);
       store16(score + t, scaled);
     }
-    const float most = largest16(largest), inverse = most > 0 ? 255.0f / most : 0.0f;
+    const float most = largest16(largest), inverse = steps(255.0f, most);
     for (int t = 0; t < count; t += kLanes) store_bytes(weight + t, load16(score + t) * inverse);
     if (count < kSplit) std::memset(weight + count, 0, kSplit - count);
     shrinks[h] = exp2_16(all(rows.highest[h] - now))[0];

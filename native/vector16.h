@@ -168,6 +168,10 @@ inline V16 fma16(V16 a, V16 b, V16 c) {
   std::memcpy(y, &b, sizeof b);
   std::memcpy(z, &c, sizeof c);
   return join(_mm256_fmadd_ps(x[0], y[0], z[0]), _mm256_fmadd_ps(x[1], y[1], z[1]));
+#elif defined(TENUTO_NEON)
+  const Quads x = quads(a), y = quads(b), z = quads(c);
+  return join({{vfmaq_f32(z[0], x[0], y[0]), vfmaq_f32(z[1], x[1], y[1]), vfmaq_f32(z[2], x[2], y[2]),
+                vfmaq_f32(z[3], x[3], y[3])}});
 #else
   return a * b + c;
 #endif
