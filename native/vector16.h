@@ -179,6 +179,25 @@ inline V16 fma16(V16 a, V16 b, V16 c) {
 
 inline V16 max16(V16 a, V16 b) { return a > b ? a : b; }
 
+#if defined(TENUTO_AVX512)
+// Halves onto halves, with `join` of two vectors.
+template <typename Join>
+inline float fold16(V16 v, Join join) {
+  const __m256 eight = join(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+  const __m128 four = _mm256_castps256_ps128(join(eight, _mm256_permute2f128_ps(eight, eight, 1)));
+  const __m128 two = _mm_movehl_ps(four, four), pair = _mm256_castps256_ps128(
+      join(_mm256_castps128_ps256(four), _mm256_castps128_ps256(two)));
+  const __m128 other = _mm_movehdup_ps(pair);
+  return _mm_cvtss_f32(
+      _mm256_castps256_ps128(join(_mm256_castps128_ps256(pair), _mm256_castps128_ps256(other))));
+}
+inline float sum16(V16 v) {
+  return fold16(v, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); });
+}
+inline float largest16(V16 v) {
+  return fold16(v, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); });
+}
+#else
 // The order of additions is fixed: halves onto halves.
 inline float sum16(V16 v) {
   float x[kLanes];
@@ -194,6 +213,7 @@ inline float largest16(V16 v) {
   for (int i = 1; i < kLanes; ++i) highest = x[i] > highest ? x[i] : highest;
   return highest;
 }
+#endif
 
 // e^x to about 1 unit in the last place, for x <= 88; very negative x, -inf included, give 0.
 // Cody and Waite's reduction: x = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7 in r.
