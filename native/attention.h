@@ -87,7 +87,7 @@ struct FloatKernels {
 extern const FloatKernels kPortableFloats;
 #if defined(__x86_64__)
 extern const FloatKernels kAmxFloats, kAvx512Floats, kAvx2Floats;
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
 extern const FloatKernels kNeonFloats;
 #endif
 const FloatKernels& float_kernels();

@@ -17,7 +17,7 @@ const FloatKernels* float_kernels_of(InstructionSet set) {
 #endif
     case InstructionSet::avx512_vnni: return &kAvx512Floats;
     case InstructionSet::avx2: return &kAvx2Floats;
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
     case InstructionSet::neon_dot: return &kNeonFloats;
 #endif
     default: return &kPortableFloats;

@@ -100,10 +100,11 @@ float quantise_query(const float* x, int size, int8_t* out, int32_t* sum) {
   int32_t all_lanes = 0;
   for (int i = 0; i < kLanes; ++i) all_lanes += lanes[i];
 #if defined(TENUTO_NEON)
-  *sum = 0;  // the products are with signed keys, k instead of k + 128
+  constexpr int kRaised = 0;  // its products are with k, not with k + 128
 #else
-  *sum = -128 * all_lanes;
+  constexpr int kRaised = 128;
 #endif
+  *sum = -kRaised * all_lanes;
   return top / 127.0f;
 }
 

@@ -1,4 +1,6 @@
-#if defined(__aarch64__)
+#include "instruction_set.h"
+
+#if defined(TENUTO_HAS_NEON)
 #include <arm_neon.h>
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 #include <limits>
 
 #include "target.h"
-TENUTO_TARGET("arch=armv8.2-a+dotprod")
+TENUTO_TARGET_NEON
 #define TENUTO_NEON
 #include "attention_int8_body.h"
 #include "floats_body.h"
@@ -18,5 +20,5 @@ const FloatKernels kNeonFloats{
     attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
     add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }
-TENUTO_TARGET_END
+TENUTO_TARGET_NEON_END
 #endif

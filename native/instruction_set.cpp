@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kNames[] = {"portable", "avx2", "avx512-vnni", "amx", "neon-dotprod"};
 constexpr int kSets = sizeof kNames / sizeof kNames[0];
 
-#if defined(__aarch64__)
+#if defined(TENUTO_HAS_NEON)
 // The dot products of bytes, an extension of ARMv8.2. NEON itself belongs to the architecture.
 bool has_dot_products() {
 #if defined(__linux__)
@@ -49,7 +49,7 @@ bool has(InstructionSet set) {
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
              __builtin_cpu_supports("avx512vnni");
     case InstructionSet::amx: return has(InstructionSet::avx512_vnni) && amx_granted();
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
     case InstructionSet::neon_dot: return has_dot_products();
 #endif
     default: return false;

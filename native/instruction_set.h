@@ -1,6 +1,11 @@
 // Which of the machine's instructions the kernels use.
 #pragma once
 
+// Clang before 16 has dot products only where the whole library may use them.
+#if defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
+#define TENUTO_HAS_NEON
+#endif
+
 namespace tenuto {
 
 // Of one architecture, the later the better.

@@ -28,7 +28,7 @@ const Int4Kernels* int4_kernels_of(InstructionSet set) {
   __builtin_cpu_init();
   if (set >= InstructionSet::avx512_vnni && __builtin_cpu_supports("avx512vbmi")) return &kVbmiInt4;
   if (set >= InstructionSet::avx2) return &kAvx2Int4;
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
   if (set == InstructionSet::neon_dot) return &kNeonInt4;
 #endif
   (void)set;

@@ -61,7 +61,7 @@ struct Int4Kernels {
 extern const Int4Kernels kPortableInt4;
 #if defined(__x86_64__)
 extern const Int4Kernels kAvx2Int4, kVbmiInt4;
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
 extern const Int4Kernels kNeonInt4;
 #endif
 const Int4Kernels& int4_kernels();

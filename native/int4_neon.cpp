@@ -1,7 +1,7 @@
 // INT4 panels to INT8 ones with NEON: levels by a look-up (`tbl`), times the factors of their shapes as words.
 #include "int4.h"
 
-#if defined(__aarch64__)
+#if defined(TENUTO_HAS_NEON)
 #include <arm_neon.h>
 
 #include <cstring>

@@ -36,7 +36,7 @@ const Int8Kernels* int8_kernels_of(InstructionSet set) {
     case InstructionSet::amx: return &kAmxInt8;
     case InstructionSet::avx512_vnni: return &kAvx512Vnni;
     case InstructionSet::avx2: return &kAvx2Int8;
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
     case InstructionSet::neon_dot: return &kNeonInt8;
 #endif
     default: return &kPortableInt8;

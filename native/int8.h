@@ -90,7 +90,7 @@ inline void nothing() {}
 extern const Int8Kernels kPortableInt8;
 #if defined(__x86_64__)
 extern const Int8Kernels kAvx512Vnni, kAvx2Int8, kAmxInt8;
-#elif defined(__aarch64__)
+#elif defined(TENUTO_HAS_NEON)
 extern const Int8Kernels kNeonInt8;
 #endif
 const Int8Kernels& int8_kernels();

@@ -3,14 +3,14 @@
 // The weights' bytes, w + 128, become signed again by turning their highest bit round, so nothing is to be taken off.
 #include "int8.h"
 
-#if defined(__aarch64__)
+#if defined(TENUTO_HAS_NEON)
 #include <arm_neon.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "target.h"
-TENUTO_TARGET("arch=armv8.2-a+dotprod")
+TENUTO_TARGET_NEON
 #define TENUTO_NEON
 #include "quantise.h"
 
@@ -105,5 +105,5 @@ constexpr TileKernel kTile{32, tile_any, nothing, nothing};  // panels stay in t
 const Int8Kernels kNeonInt8{kTile, kTile, rotate_floats, quantise_row};
 
 }  // namespace tenuto
-TENUTO_TARGET_END
+TENUTO_TARGET_NEON_END
 #endif

@@ -11,3 +11,11 @@
 #define TENUTO_TARGET(features) TENUTO_PRAGMA(GCC push_options) TENUTO_PRAGMA(GCC target(features))
 #define TENUTO_TARGET_END TENUTO_PRAGMA(GCC pop_options)
 #endif
+
+#if defined(__ARM_FEATURE_DOTPROD)  // everything may use it
+#define TENUTO_TARGET_NEON
+#define TENUTO_TARGET_NEON_END
+#else
+#define TENUTO_TARGET_NEON TENUTO_TARGET("arch=armv8.2-a+dotprod")
+#define TENUTO_TARGET_NEON_END TENUTO_TARGET_END
+#endif
