@@ -1,6 +1,8 @@
 // INT8 attention of many heads with AMX: products of sixteen heads with sixteen keys, or with sixteen features of 64
 // values, in one instruction. Few heads, and head sizes that are not whole chunks of 64, go by vectors.
-#if defined(__x86_64__) && defined(__linux__)
+#include "instruction_set.h"
+
+#if defined(TENUTO_HAS_AMX)
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

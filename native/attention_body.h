@@ -26,21 +26,30 @@ void for_heads(int heads, Arguments&&... arguments) {
   return Function<16>::call(arguments...);
 }
 
-// Put minus infinity where a head must not look. `base`: position of the first token.
+// Put minus infinity where a head must not look. scores: [Heads, kSplit], of blocks `begin` to `stop` - 1.
 template <int Heads>
-void hide(const AttentionLayer& layer, const int* positions, int base, V16* scores) {
+void hide(const AttentionLayer& layer, const int* positions, int begin, int stop, float* scores) {
   const int first = layer.first_key(positions[Heads - 1]);
-  if (base >= first && base + kBlockTokens - 1 <= positions[0]) return;
-  for (int h = 0; h < Heads; ++h) {
-    const int from = layer.first_key(positions[h]);
-    for (int t = 0; t < kBlockTokens; ++t)
-      if (base + t < from || base + t > positions[h]) scores[h][t] = kNothing;
+  for (int block = begin; block < stop; ++block, scores += kBlockTokens) {
+    const int base = block * kBlockTokens;
+    if (base >= first && base + kBlockTokens - 1 <= positions[0]) continue;
+    for (int h = 0; h < Heads; ++h) {
+      const int from = layer.first_key(positions[h]);
+      for (int t = 0; t < kBlockTokens; ++t)
+        if (base + t < from || base + t > positions[h]) scores[h * kSplit + t] = kNothing;
+    }
   }
 }
 
+inline float largest_of(const float* scores, int count) {
+  V16 top = load16(scores);
+  for (int t = kLanes; t < count; t += kLanes) top = max16(top, load16(scores + t));
+  return largest16(top);
+}
+
 // The softmax of a split: scores [count] become exp(score - highest); returns what earlier sums are multiplied by.
-inline float soften(float* scores, int count, float top, float& highest, float& total) {
-  const float now = std::max(highest, top);
+inline float soften(float* scores, int count, float& highest, float& total) {
+  const float now = std::max(highest, largest_of(scores, count));
   if (now == kNothing) {  // a window that begins in a later split
     std::fill(scores, scores + count, 0.0f);
     return 1;
@@ -59,7 +68,8 @@ inline float soften(float* scores, int count, float top, float& highest, float& 
 
 template <int Heads>
 struct AttendFloat {
-  static void scores_of_block(const float* const* q, int size, const float* keys, V16* out) {
+  // scores: [Heads, kSplit].
+  static void score_block(const float* const* q, int size, const float* keys, float* scores) {
     V16 total[Heads] = {};
     for (int d = 0; d < size; ++d) {
       const V16 k = load16(keys + d * kBlockTokens);
@@ -67,7 +77,7 @@ struct AttendFloat {
       for (int h = 0; h < Heads; ++h) total[h] = fma16(k, all(q[h][d]), total[h]);
     }
 #pragma GCC unroll 16
-    for (int h = 0; h < Heads; ++h) out[h] = total[h];
+    for (int h = 0; h < Heads; ++h) store16(scores + h * kSplit, total[h]);
   }
 
   // Of `tokens` values: what lies after the last token was left by others and may be no number.
@@ -93,21 +103,12 @@ struct AttendFloat {
       const int begin = std::max(split * kSplitBlocks, layer.first_key(rows.positions[0]) / kBlockTokens);
       const int stop = std::min((split + 1) * kSplitBlocks, last / kBlockTokens + 1);
       if (begin >= stop) continue;
-      V16 top[Heads];
-      for (int h = 0; h < Heads; ++h) top[h] = all(kNothing);
-      for (int block = begin; block < stop; ++block) {
-        V16 found[Heads];
-        scores_of_block(rows.q, size, layer.keys_of<float>(table[block], kv_head), found);
-        hide<Heads>(layer, rows.positions, block * kBlockTokens, found);
-        for (int h = 0; h < Heads; ++h) {
-          top[h] = max16(top[h], found[h]);
-          store16(scores + h * kSplit + (block - begin) * kBlockTokens, found[h]);
-        }
-      }
+      for (int block = begin; block < stop; ++block)
+        score_block(rows.q, size, layer.keys_of<float>(table[block], kv_head), scores + (block - begin) * kBlockTokens);
+      hide<Heads>(layer, rows.positions, begin, stop, scores);
       const int count = (stop - begin) * kBlockTokens;
       for (int h = 0; h < Heads; ++h) {
-        const float shrink =
-            soften(scores + h * kSplit, count, largest16(top[h]), rows.highest[h], rows.total[h]);
+        const float shrink = soften(scores + h * kSplit, count, rows.highest[h], rows.total[h]);
         if (shrink != 1)
           for (int d = 0; d < size; ++d) rows.out[h][d] *= shrink;
       }

@@ -227,18 +227,8 @@ struct AttendInt8 {
           store16(to + h * kSplit, __builtin_convertvector(dots[b * Heads + h] + rows.sums[h], V16) * scales);
       }
     }
-    for (int b = 0; b < blocks; ++b) hide(b);
+    hide<Heads>(layer, rows.positions, begin, begin + blocks, scores);
     for (int h = 0; h < Heads; ++h) soften(h);
-  }
-
-  void hide(int b) {
-    const int base = (begin + b) * kBlockTokens, first = layer.first_key(rows.positions[Heads - 1]);
-    if (base >= first && base + kBlockTokens - 1 <= rows.positions[0]) return;
-    for (int h = 0; h < Heads; ++h) {
-      const int from = layer.first_key(rows.positions[h]);
-      for (int t = 0; t < kBlockTokens; ++t)
-        if (base + t < from || base + t > rows.positions[h]) scores[h * kSplit + b * kBlockTokens + t] = kNothing;
-    }
   }
 
   // The softmax of head h, times the values' scales, in bytes. Scores are logarithms to base 2.
@@ -247,9 +237,7 @@ struct AttendInt8 {
     const float unit = std::max(rows.scales[h] * kLog2e, std::numeric_limits<float>::min());  // 0 times infinity is none
     float* score = scores + h * kSplit;
     uint8_t* weight = weights + h * kSplit;
-    V16 top = load16(score);
-    for (int t = kLanes; t < count; t += kLanes) top = max16(top, load16(score + t));
-    const float now = std::max(rows.highest[h], largest16(top) * unit);
+    const float now = std::max(rows.highest[h], largest_of(score, count) * unit);
     shrinks[h] = 1;
     units[h] = 0;
     if (now == kNothing) {  // a window that begins in a later split

@@ -12,7 +12,7 @@ namespace {
 const FloatKernels* float_kernels_of(InstructionSet set) {
   switch (set) {
 #if defined(__x86_64__)
-#if defined(__linux__)
+#if defined(TENUTO_HAS_AMX)
     case InstructionSet::amx: return &kAmxFloats;
 #endif
     case InstructionSet::avx512_vnni: return &kAvx512Floats;

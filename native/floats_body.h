@@ -83,28 +83,17 @@ void gated_tile(const float* tile, int rows, int activation, float* out, size_t 
 
 // INT8 with one scale, max |x| / 127; `sum` is that of the integers, times -128.
 float quantise_query(const float* x, int size, int8_t* out, int32_t* sum) {
-  I16 highest = {};  // by their bits: integers have no NaN to mind
-  for (int i = 0; i < size; i += kLanes) {
-    const I16 bits = (I16)load16(x + i) & 0x7fffffff;
-    highest = bits > highest ? bits : highest;
-  }
-  int32_t lanes[kLanes];
-  std::memcpy(lanes, &highest, sizeof lanes);
-  const int32_t top_bits = *std::max_element(lanes, lanes + kLanes);
-  float top;
-  std::memcpy(&top, &top_bits, sizeof top);
-  const float inverse = steps(127.0f, top);
+  I16 highest = {};
+  for (int i = 0; i < size; i += kLanes) highest = larger_bits(highest, load16(x + i));
+  const float top = largest_of_bits(highest), inverse = steps(127.0f, top);
   I16 total = {};
   for (int i = 0; i < size; i += kLanes) total += store_bytes(out + i, load16(x + i) * inverse);
-  std::memcpy(lanes, &total, sizeof lanes);
-  int32_t all_lanes = 0;
-  for (int i = 0; i < kLanes; ++i) all_lanes += lanes[i];
 #if defined(TENUTO_NEON)
   constexpr int kRaised = 0;  // its products are with k, not with k + 128
 #else
   constexpr int kRaised = 128;
 #endif
-  *sum = -kRaised * all_lanes;
+  *sum = -kRaised * sum16(total);
   return top / 127.0f;
 }
 

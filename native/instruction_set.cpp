@@ -5,15 +5,17 @@
 #include "attention.h"
 #include "int4.h"
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(TENUTO_HAS_AMX)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
 
 namespace tenuto {
-
-bool amx_granted();  // see int8_amx.cpp
 
 namespace {
 
@@ -48,7 +50,7 @@ bool has(InstructionSet set) {
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
              __builtin_cpu_supports("avx512vnni");
-    case InstructionSet::amx: return has(InstructionSet::avx512_vnni) && amx_granted();
+    case InstructionSet::amx: return has(InstructionSet::avx512_vnni) && has_tiles();
 #elif defined(TENUTO_HAS_NEON)
     case InstructionSet::neon_dot: return has_dot_products();
 #endif
@@ -64,6 +66,21 @@ InstructionSet best_instruction_set() {
   int set = kSets - 1;
   while (!has(static_cast<InstructionSet>(set))) --set;
   return static_cast<InstructionSet>(set);
+}
+
+bool has_tiles() {
+#if defined(TENUTO_HAS_AMX)
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1) || !(d >> 25 & 1)) return false;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;  // XGETBV may be asked
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  constexpr unsigned kTileState = 1u << 17 | 1u << 18;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl: ARCH_REQ_XCOMP_PERM
+  return (low & kTileState) == kTileState && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace tenuto

@@ -5,6 +5,9 @@
 #if defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16 || defined(__ARM_FEATURE_DOTPROD))
 #define TENUTO_HAS_NEON
 #endif
+#if defined(__x86_64__) && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
+#define TENUTO_HAS_AMX  // these compilers know its instructions
+#endif
 
 namespace tenuto {
 
@@ -12,5 +15,8 @@ namespace tenuto {
 enum class InstructionSet { portable, avx2, avx512_vnni, amx, neon_dot };
 
 InstructionSet best_instruction_set();
+
+// The processor has tiles of bytes, the system saves them at a switch of threads, and lets this process use them.
+bool has_tiles();
 
 }  // namespace tenuto

@@ -107,12 +107,7 @@ void pack_row(const Nearest& nearest, const float* weights, const Inputs& inputs
   auto* scales = reinterpret_cast<uint16_t*>(shapes + static_cast<size_t>(inputs.chunks) * kPanel);
   const int width = inputs.span * kChunk;
   for (int s = 0; s < inputs.spans; ++s) {
-    const int first = s * width, count = std::min(width, inputs.size - first);
-    std::memset(rotated, 0, sizeof rotated);
-    std::memcpy(rotated, weights + first, count * sizeof(float));
-    for (int c = 0; c < inputs.span; ++c) int8_kernels().rotate(rotated + c * kChunk, rotated + c * kChunk);
-    float highest = 0;
-    for (int i = 0; i < width; ++i) highest = std::max(highest, std::fabs(rotated[i]));
+    const float highest = rotate_span(weights, inputs, s, rotated);
     Span best = span_with(nearest, rotated, inputs.span, highest, kFits[0]);
     for (int f = 1; f < 3; ++f) {
       const Span other = span_with(nearest, rotated, inputs.span, highest, kFits[f]);
@@ -121,7 +116,7 @@ void pack_row(const Nearest& nearest, const float* weights, const Inputs& inputs
     scales[s * kPanel + o] = best.scale;
     for (int c = 0; c < inputs.span; ++c) shapes[(s * inputs.span + c) * kPanel + o] = best.shapes[c] * kLevels;
     for (int i = 0; i < width; ++i) {
-      const int at = first + i;
+      const int at = s * width + i;
       uint8_t& both = panel[at / 8 * 64 + o * 4 + at % 4];
       both |= nearest.level[best.shapes[i / kChunk]][best.units[i]] << (at / 4 % 2 * 4);
     }

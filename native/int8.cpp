@@ -33,7 +33,9 @@ namespace {
 const Int8Kernels* int8_kernels_of(InstructionSet set) {
   switch (set) {
 #if defined(__x86_64__)
+#if defined(TENUTO_HAS_AMX)
     case InstructionSet::amx: return &kAmxInt8;
+#endif
     case InstructionSet::avx512_vnni: return &kAvx512Vnni;
     case InstructionSet::avx2: return &kAvx2Int8;
 #elif defined(TENUTO_HAS_NEON)
@@ -50,6 +52,16 @@ const Int8Kernels* chosen = int8_kernels_of(best_instruction_set());
 const Int8Kernels& int8_kernels() { return *chosen; }
 void use_int8(InstructionSet set) { chosen = int8_kernels_of(set); }
 
+float rotate_span(const float* row, const Inputs& inputs, int s, float* rotated) {
+  const int width = inputs.span * kChunk, first = s * width, count = std::min(width, inputs.size - first);
+  std::memset(rotated, 0, kMaxSpan * kChunk * sizeof(float));
+  std::memcpy(rotated, row + first, count * sizeof(float));
+  for (int c = 0; c < inputs.span; ++c) int8_kernels().rotate(rotated + c * kChunk, rotated + c * kChunk);
+  float highest = 0;
+  for (int i = 0; i < width; ++i) highest = std::max(highest, std::fabs(rotated[i]));
+  return highest;
+}
+
 namespace {
 
 // One row [in] -> its part of a panel: output o.
@@ -58,19 +70,13 @@ void pack_row(const float* weights, const Inputs& inputs, int o, uint8_t* panel)
   auto* halves = reinterpret_cast<uint16_t*>(panel + static_cast<size_t>(inputs.chunks) * kChunkBytes);
   const int width = inputs.span * kChunk;
   for (int s = 0; s < inputs.spans; ++s) {
-    const int first = s * width, count = std::min(width, inputs.size - first);
-    std::memset(rotated, 0, sizeof rotated);
-    std::memcpy(rotated, weights + first, count * sizeof(float));
-    float highest = 0;
-    for (int c = 0; c < inputs.span; ++c) int8_kernels().rotate(rotated + c * kChunk, rotated + c * kChunk);
-    for (int i = 0; i < width; ++i) highest = std::max(highest, std::fabs(rotated[i]));
-    const uint16_t half = float_to_half(highest / 127.0f);
+    const uint16_t half = float_to_half(rotate_span(weights, inputs, s, rotated) / 127.0f);
     const float scale = half_to_float(half);
     halves[s * kPanel + o] = half;
     for (int i = 0; i < width; ++i) {
       const float q = scale > 0 ? std::nearbyintf(rotated[i] / scale) : 0.0f;
       const auto clipped = static_cast<int32_t>(std::max(-127.0f, std::min(127.0f, q)));
-      panel[(first + i) / 4 * 64 + o * 4 + i % 4] = static_cast<uint8_t>(clipped + 128);
+      panel[(s * width + i) / 4 * 64 + o * 4 + i % 4] = static_cast<uint8_t>(clipped + 128);
     }
   }
 }

@@ -96,6 +96,9 @@ extern const Int8Kernels kNeonInt8;
 const Int8Kernels& int8_kernels();
 void use_int8(InstructionSet set);
 
+// Span s of a row of weights, rotated, with zeros after its end: [kMaxSpan * kChunk]. Returns the largest magnitude.
+float rotate_span(const float* row, const Inputs& inputs, int s, float* rotated);
+
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 

@@ -3,10 +3,7 @@
 // A tile register holds 16 rows of 64 bytes: 16 rows of activations as they lie, or one chunk of a panel as it lies.
 #include "int8.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#if defined(TENUTO_HAS_AMX)
 #include <cstring>
 #include <immintrin.h>
 
@@ -93,20 +90,6 @@ void tile_any(const Activations& x, int first, int rows, const uint8_t* const* p
 extern const TileKernel kAmxTile;
 const TileKernel kAmxTile{32, tile_any, begin_tiles, end_tiles};
 
-// The system grants the registers to a process that asks for them (arch_prctl, ARCH_REQ_XCOMP_PERM of XTILEDATA).
-bool amx_granted() {
-  unsigned a, b, c, d;
-  asm volatile("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(7), "c"(0));
-  const bool tiles = (d >> 24 & 1) != 0, bytes = (d >> 25 & 1) != 0;
-  return tiles && bytes && syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-}
-
 }  // namespace tenuto
 TENUTO_TARGET_END
-#elif defined(__x86_64__)
-namespace tenuto {
-extern const TileKernel kAmxTile;
-const TileKernel kAmxTile{};
-bool amx_granted() { return false; }
-}  // namespace tenuto
 #endif

@@ -6,19 +6,21 @@
 #include <thread>
 #include <vector>
 
+#include "instruction_set.h"
 #include "kernels.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
-#if __GNUC__ >= 11 || __clang_major__ >= 12
-#define TENUTO_PROBE_TILES
+
+#include "target.h"
+#if defined(TENUTO_HAS_AMX)
+TENUTO_TARGET("amx-tile,amx-int8")
+#include "tiles.h"
+TENUTO_TARGET_END
 #endif
-#endif
+
+using namespace tenuto;
 
 namespace {
 
@@ -159,20 +161,12 @@ __attribute__((target("avx2"))) void multiply_bytes_avx2(int64_t rounds) {
 #undef TENUTO_STEP
 }
 
-#ifdef TENUTO_PROBE_TILES
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
+#ifdef TENUTO_HAS_AMX
 constexpr int kTileChains = 6;  // of the eight tiles two are operands
 
-__attribute__((target("amx-tile,amx-int8"))) void multiply_tiles(int64_t rounds) {
-  TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) config.row_bytes[tile] = 64, config.rows[tile] = 16;
-  asm volatile("" : : "r"(&config) : "memory");  // compilers take the load for one of 8 bytes, and drop the rest
-  _tile_loadconfig(&config);
+TENUTO_TARGET("amx-tile,amx-int8")
+void multiply_tiles(int64_t rounds) {
+  begin_tiles();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -189,25 +183,10 @@ __attribute__((target("amx-tile,amx-int8"))) void multiply_tiles(int64_t rounds)
     _tile_dpbsud(4, 6, 7);
     _tile_dpbsud(5, 6, 7);
   }
-  _tile_release();
+  end_tiles();
 }
+TENUTO_TARGET_END
 #endif
-
-// The processor has tiles of bytes, the system saves them at a switch of threads, and lets this process use them.
-bool has_tiles() {
-#if defined(TENUTO_PROBE_TILES) && defined(__linux__)
-  unsigned a, b, c, d;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 24 & 1) || !(d >> 25 & 1)) return false;
-  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;  // XGETBV may be asked
-  unsigned low, high;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  constexpr unsigned kTileState = 1u << 17 | 1u << 18;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl: ARCH_REQ_XCOMP_PERM
-  return (low & kTileState) == kTileState && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
-}
 #endif  // __x86_64__
 
 Reader reader() {
@@ -235,7 +214,7 @@ Kind kind_of(const char* name) {
     return {multiply_floats_avx2, kInstructions * 8 * 2};
   if (bytes && __builtin_cpu_supports("avx512vnni")) return {multiply_bytes_vnni, kInstructions * 64 * 2};
   if (bytes && __builtin_cpu_supports("avx2")) return {multiply_bytes_avx2, kInstructions * 32 * 2};
-#ifdef TENUTO_PROBE_TILES
+#ifdef TENUTO_HAS_AMX
   if (std::strcmp(name, "int8-tiles") == 0 && has_tiles()) return {multiply_tiles, kTileChains * 16 * 16 * 64 * 2};
 #endif
 #endif

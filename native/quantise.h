@@ -4,7 +4,6 @@
 // leaves their product as it is and spreads an outlier over the whole chunk: the scale then fits all of it (the idea is
 // that of QuaRot; Ashkboos et al., 2024). Every instruction set adds in the same order: the bits are the same.
 #pragma once
-#include <algorithm>
 #include <cstring>
 
 #include "int8.h"
@@ -37,7 +36,7 @@ inline void quantise_row(const float* x, const Inputs& inputs, int8_t* values, f
   const int parts = inputs.span * 4;
   for (int s = 0; s < inputs.spans; ++s) {
     const float* from = x + s * inputs.span * kChunk;
-    I16 highest = {};  // floats without sign are ordered like their bits, and integers have no NaN to mind
+    I16 highest = {};
     for (int c = 0; c < inputs.span; ++c) {
       V16* chunk = rotated + c * 4;
       const int left = inputs.size - (s * inputs.span + c) * kChunk;
@@ -49,24 +48,13 @@ inline void quantise_row(const float* x, const Inputs& inputs, int8_t* values, f
         for (int i = 0; i < 4; ++i) chunk[i] = load16(padded + i * kLanes);
       }
       rotate_chunk(chunk);
-      for (int i = 0; i < 4; ++i) {
-        const I16 bits = (I16)chunk[i] & 0x7fffffff;
-        highest = bits > highest ? bits : highest;
-      }
+      for (int i = 0; i < 4; ++i) highest = larger_bits(highest, chunk[i]);
     }
-    int32_t lanes[kLanes];
-    std::memcpy(lanes, &highest, sizeof lanes);
-    const int32_t top_bits = *std::max_element(lanes, lanes + kLanes);
-    float top;
-    std::memcpy(&top, &top_bits, sizeof top);
-    const float inverse = steps(127.0f, top);
+    const float top = largest_of_bits(highest), inverse = steps(127.0f, top);
     I16 sum = {};
     for (int i = 0; i < parts; ++i) sum += store_bytes(values + i * kLanes, rotated[i] * inverse);
     values += inputs.span * kChunk;
-    std::memcpy(lanes, &sum, sizeof lanes);
-    int32_t total = 0;
-    for (int i = 0; i < kLanes; ++i) total += lanes[i];
-    sums[s] = -128 * total;
+    sums[s] = -128 * sum16(sum);
     scales[s] = top / 127.0f;
   }
 }

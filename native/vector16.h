@@ -179,6 +179,27 @@ inline V16 fma16(V16 a, V16 b, V16 c) {
 
 inline V16 max16(V16 a, V16 b) { return a > b ? a : b; }
 
+// The largest magnitude so far, by its bits: floats without sign are ordered like them, and integers have no NaN to mind.
+inline I16 larger_bits(I16 bits, V16 v) {
+  const I16 other = (I16)v & 0x7fffffff;
+  return other > bits ? other : bits;
+}
+inline float largest_of_bits(I16 bits) {
+  int32_t lanes[kLanes];
+  std::memcpy(lanes, &bits, sizeof lanes);
+  int32_t top_bits = 0;
+  for (int i = 0; i < kLanes; ++i) top_bits = lanes[i] > top_bits ? lanes[i] : top_bits;
+  float top;
+  std::memcpy(&top, &top_bits, sizeof top);
+  return top;
+}
+inline int32_t sum16(I16 v) {
+  int32_t lanes[kLanes], total = 0;
+  std::memcpy(lanes, &v, sizeof lanes);
+  for (int i = 0; i < kLanes; ++i) total += lanes[i];
+  return total;
+}
+
 #if defined(TENUTO_AVX512)
 // Halves onto halves, with `join` of two vectors.
 template <typename Join>
@@ -215,25 +236,28 @@ inline float largest16(V16 v) {
 }
 #endif
 
+constexpr float kRounder = 12582912.0f;  // x + kRounder is a whole number, in its low bits
+
+// 2^n, for whole n from -126 to 127, given n + kRounder.
+inline V16 power_of_two(V16 shifted) {
+  const I16 bits = ((I16)shifted << 23) + 0x3f800000;
+  return (V16)bits;
+}
+
 // e^x to about 1 unit in the last place, for x <= 88; very negative x, -inf included, give 0.
 // Cody and Waite's reduction: x = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7 in r.
 inline V16 exp16(V16 x) {
   const V16 lowest = all(-87.0f);
   const auto underflow = x < lowest;
   x = underflow ? lowest : x;
-  const V16 rounder = all(12582912.0f);
+  const V16 rounder = all(kRounder);
   const V16 shifted = fma16(x, all(1.44269504f), rounder);
   const V16 n = shifted - rounder;
   V16 r = fma16(n, all(-0.693359375f), x);
   r = fma16(n, all(2.12194440e-4f), r);
   V16 p = all(1.0f / 5040);
   for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma16(p, r, all(term));
-  I16 bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits << 23) + 0x3f800000;  // 2^n: the low bits of `shifted` are n
-  V16 scale;
-  std::memcpy(&scale, &bits, sizeof scale);
-  const V16 result = p * scale;
+  const V16 result = p * power_of_two(shifted);
   return underflow ? V16{} : result;
 }
 
@@ -244,7 +268,7 @@ inline V16 exp2_16(V16 x) {
 #if defined(TENUTO_AVX512)
   const V16 n = (V16)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-  const V16 rounder = all(12582912.0f);
+  const V16 rounder = all(kRounder);
   const V16 shifted = x + rounder;
   const V16 n = shifted - rounder;
 #endif
@@ -255,12 +279,7 @@ inline V16 exp2_16(V16 x) {
   const __mmask16 kept = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
   return (V16)_mm512_maskz_scalef_ps(kept, (__m512)p, (__m512)n);
 #else
-  I16 bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits << 23) + 0x3f800000;  // 2^n: the low bits of `shifted` are n
-  V16 scale;
-  std::memcpy(&scale, &bits, sizeof scale);
-  return x < all(-126.0f) ? V16{} : p * scale;
+  return x < all(-126.0f) ? V16{} : p * power_of_two(shifted);
 #endif
 }
 
