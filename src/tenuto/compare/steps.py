@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tenuto.device.protocol import Device, LinearWeight
-from tenuto.device.ragged import RaggedBatch
+from tenuto.device.ragged import Part, RaggedBatch
 from tenuto.model import Decoder
 
 CHUNK_TOKENS = 512  # of a text, computed in one call
@@ -26,28 +26,11 @@ class Piece:
 
 def ragged(pieces: Sequence[Piece], block_size: int, *, hidden: bool = False) -> RaggedBatch:
     """One step over the pieces; each wants the hidden states of all its tokens, or the logits of its last."""
-    ends = [piece.start + len(piece.ids) for piece in pieces]
-    widest = max(-(-end // block_size) for end in ends)
-    starts = [0]
+    parts = []
     for piece in pieces:
-        starts.append(starts[-1] + len(piece.ids))
-    positions = [torch.arange(piece.start, end) for piece, end in zip(pieces, ends, strict=True)]
-    slots = [p + piece.first_block * block_size for p, piece in zip(positions, pieces, strict=True)]
-    tables = torch.zeros(len(pieces), widest, dtype=torch.int64)
-    for row, (piece, end) in enumerate(zip(pieces, ends, strict=True)):
-        num_blocks = -(-end // block_size)
-        tables[row, :num_blocks] = torch.arange(piece.first_block, piece.first_block + num_blocks)
-    last = torch.empty(0, dtype=torch.int64) if hidden else torch.tensor(starts[1:]) - 1
-    return RaggedBatch(
-        token_ids=torch.tensor([i for piece in pieces for i in piece.ids]),
-        positions=torch.cat(positions),
-        slots=torch.cat(slots),
-        query_starts=tuple(starts),
-        kv_lens=tuple(ends),
-        block_tables=tables,
-        logit_rows=last,
-        hidden_rows=torch.arange(starts[-1]) if hidden else None,
-    )
+        num_blocks = -(-(piece.start + len(piece.ids)) // block_size)
+        parts.append(Part(piece.ids, piece.start, range(piece.first_block, piece.first_block + num_blocks)))
+    return RaggedBatch.of(parts, block_size, hidden=hidden)
 
 
 def hidden_states(decoder: Decoder, ids: Sequence[int]) -> Iterator[Tensor]:

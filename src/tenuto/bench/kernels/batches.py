@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from tenuto.device.protocol import Device, HeadTransform, KVPool
-from tenuto.device.ragged import RaggedBatch
+from tenuto.device.ragged import Part, RaggedBatch
 from tenuto.model import Decoder
 
 _CHUNK = 512
@@ -22,26 +21,16 @@ def made_batch(queries: Sequence[tuple[int, int]], block_size: int, num_shared: 
         queries: (tokens before the step, tokens of the step) of each sequence, which wants its last token's logits.
         num_shared: blocks at the beginning that all sequences have in common.
     """
-    widths = [-(-(start + length) // block_size) for start, length in queries]
-    positions, slots, starts, tables, next_block = [], [], [0], [], num_shared
-    for (start, length), width in zip(queries, widths, strict=True):
+    parts, next_block, num_tokens = [], num_shared, 0
+    for start, length in queries:
         assert start >= num_shared * block_size, "what is shared is never written"
-        table = [*range(num_shared), *range(next_block, next_block + width - num_shared)]
-        next_block += width - num_shared
-        at = torch.arange(start, start + length)
-        positions.append(at)
-        slots.append(torch.tensor(table)[at // block_size] * block_size + at % block_size)
-        starts.append(starts[-1] + length)
-        tables.append([*table, *[0] * (max(widths) - width)])
-    return RaggedBatch(
-        token_ids=torch.arange(starts[-1]) % 7 + 1,  # any small ids: no kernel's time depends on them
-        positions=torch.cat(positions),
-        slots=torch.cat(slots),
-        query_starts=tuple(starts),
-        kv_lens=tuple(start + length for start, length in queries),
-        block_tables=torch.tensor(tables),
-        logit_rows=torch.tensor(starts[1:]) - 1,
-    )
+        num_own = -(-(start + length) // block_size) - num_shared
+        table = [*range(num_shared), *range(next_block, next_block + num_own)]
+        # Any small ids: no kernel's time depends on them.
+        parts.append(Part([at % 7 + 1 for at in range(num_tokens, num_tokens + length)], start, table))
+        next_block += num_own
+        num_tokens += length
+    return RaggedBatch.of(parts, block_size)
 
 
 def blocks_of(queries: Sequence[tuple[int, int]], block_size: int) -> int:
