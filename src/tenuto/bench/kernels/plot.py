@@ -7,20 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from tenuto.bench import svg
 from tenuto.bench.kernels.report import KernelReport, KernelTime
-from tenuto.errors import ConfigError
 
 _WIDTH, _HEIGHT = 820, 520
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 210, 46, 54
-_COLOURS = ("#1f5fa8", "#c25a1c", "#2d8a4e", "#8a3d8f", "#7a6a16", "#b03050", "#3d7f8f", "#555555", "#9a6a3a")
 
 
 def write_roofline(report: KernelReport, path: Path) -> None:
     """Raises ConfigError if the file cannot be written."""
-    try:
-        path.write_text(roofline(report), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"the plot cannot be written to {path}: {error.strerror or error}") from error
+    svg.write(roofline(report), path)
 
 
 def roofline(report: KernelReport) -> str:
@@ -28,23 +24,18 @@ def roofline(report: KernelReport) -> str:
     axes = _Axes(report)
     names = list(dict.fromkeys(one.kernel for one in report.kernels))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'height="{_HEIGHT}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        _text(
-            _LEFT, 24, f"Kernels of {report.model}, {report.precision}, {report.limits.num_threads} threads", size=16
-        ),
+        svg.title(_LEFT, 24, f"Kernels of {report.model}, {report.precision}, {report.limits.num_threads} threads"),
         *_grid(axes),
         *_roofs(report, axes),
     ]
     for index, name in enumerate(names):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = svg.COLOURS[index % len(svg.COLOURS)]
         parts += [_dot(one, axes, colour) for one in report.kernels if one.kernel == name]
-        parts.append(_text(_WIDTH - _RIGHT + 16, _TOP + 12 + 18 * index, f"● {name}", colour=colour))
+        parts.append(svg.text(_WIDTH - _RIGHT + 16, _TOP + 12 + 18 * index, f"● {name}", colour=colour))
     middle = (_TOP + _HEIGHT - _BOTTOM) / 2
-    parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 12, "operations a byte", anchor="middle"))
-    parts.append(f'<g transform="rotate(-90 18 {middle:g})">{_text(18, middle, "operations a second", "middle")}</g>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    parts.append(svg.text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 12, "operations a byte", anchor="middle"))
+    parts.append(svg.upright(18, middle, "operations a second"))
+    return svg.document(_WIDTH, _HEIGHT, parts)
 
 
 class _Axes:
@@ -70,11 +61,11 @@ def _grid(axes: _Axes) -> Iterator[str]:
     for power in range(axes.x[0], axes.x[1] + 1):
         x = axes.across(10.0**power)
         yield f'<path d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="#e4e4e4"/>'
-        yield _text(x, _HEIGHT - _BOTTOM + 18, f"{10.0**power:g}", anchor="middle")
+        yield svg.text(x, _HEIGHT - _BOTTOM + 18, f"{10.0**power:g}", anchor="middle")
     for power in range(axes.y[0], axes.y[1] + 1):
         y = axes.up(10.0**power)
         yield f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#e4e4e4"/>'
-        yield _text(_LEFT - 8, y + 4, _rate(10.0**power), anchor="end")
+        yield svg.text(_LEFT - 8, y + 4, _rate(10.0**power), anchor="end")
 
 
 def _roofs(report: KernelReport, axes: _Axes) -> Iterator[str]:
@@ -93,9 +84,9 @@ def _roofs(report: KernelReport, axes: _Axes) -> Iterator[str]:
         ]
         points = " ".join(f"{axes.across(x):.1f},{axes.up(y):.1f}" for x, y in line)
         yield f'<polyline points="{points}" fill="none" stroke="#222222" stroke-width="1.5"/>'
-        yield _text(_WIDTH - _RIGHT - 4, axes.up(line[-1][1]) - 5, f"{name}, {_rate(peak)}", anchor="end")
+        yield svg.text(_WIDTH - _RIGHT - 4, axes.up(line[-1][1]) - 5, f"{name}, {_rate(peak)}", anchor="end")
     y = axes.up(max(10.0 ** axes.y[0], limits.read * left)) - 8
-    yield _text(
+    yield svg.text(
         axes.across(max(left, 10.0 ** axes.y[0] / limits.read)) + 14, y, f"reading, {limits.read / 1e9:.0f} GB/s"
     )
 
@@ -104,12 +95,6 @@ def _dot(one: KernelTime, axes: _Axes, colour: str) -> str:
     x, y = axes.across(one.intensity), axes.up(one.num_operations / one.time_s)
     told = f"{one.kernel}, {one.setting}: {100 * one.of_limit:.0f} % of the limit"
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{escape(told)}</title></circle>'
-
-
-def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "#222222", size: int = 12) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}">{escape(text)}</text>'
-    )
 
 
 def _rate(rate: float) -> str:
