@@ -16,7 +16,7 @@ from torch import Tensor
 from tenuto.device.cpu.kv_pool import BLOCK_SIZE, CpuKVPool, CpuLayerKV, token_bytes
 from tenuto.device.cpu.layers import ACTIVATIONS, CpuLayers, CpuStep, PackedMatrix
 from tenuto.device.cpu.library import NativeLibrary
-from tenuto.device.cpu.scratch import Scratch, aligned
+from tenuto.device.cpu.scratch import Scratch, address, aligned
 from tenuto.device.mixture import mix
 from tenuto.device.packing import ALIGNMENT, PackedLinear
 from tenuto.device.protocol import (
@@ -193,9 +193,9 @@ class CpuDevice:
             qkv.data_ptr(),
             rows,
             spec.num_heads,
-            None if transform.rotary is None else step.angles[transform.rotary].data_ptr(),
-            None if transform.q_norm is None else transform.q_norm.data_ptr(),
-            None if transform.k_norm is None else transform.k_norm.data_ptr(),
+            address(None if transform.rotary is None else step.angles[transform.rotary]),
+            address(transform.q_norm),
+            address(transform.k_norm),
             transform.eps,
             spec.score_scale,
             step.batch.slots.data_ptr(),

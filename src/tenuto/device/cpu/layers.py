@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tenuto.device.cpu.kv_pool import CpuKVPool
 from tenuto.device.cpu.library import DecoderLayerStruct, MatrixStruct, NativeLibrary, StepStruct
-from tenuto.device.cpu.scratch import Scratch
+from tenuto.device.cpu.scratch import Scratch, address
 from tenuto.device.protocol import Activation, KVPool, LayerWeights, LinearWeight, Step
 from tenuto.device.ragged import RaggedBatch
 
@@ -31,8 +31,7 @@ class PackedMatrix:
 
     @property
     def struct(self) -> MatrixStruct:
-        bias = None if self.bias is None else self.bias.data_ptr()
-        return MatrixStruct(self.packed.data_ptr(), bias, self.in_features, self.out_features, self.bits)
+        return MatrixStruct(self.packed.data_ptr(), address(self.bias), self.in_features, self.out_features, self.bits)
 
 
 @dataclass(frozen=True)
@@ -86,11 +85,11 @@ def _struct(layer: LayerWeights) -> DecoderLayerStruct:
     transform = layer.transform
     return DecoderLayerStruct(
         layer.attention_norm.data_ptr(),
-        _address(layer.attention_post_norm),
+        address(layer.attention_post_norm),
         layer.mlp_norm.data_ptr(),
-        _address(layer.mlp_post_norm),
-        _address(transform.q_norm),
-        _address(transform.k_norm),
+        address(layer.mlp_post_norm),
+        address(transform.q_norm),
+        address(transform.k_norm),
         *(_matrix(weight) for weight in (layer.qkv, layer.output, layer.gate_up, layer.down)),
         layer.spec.num_heads,
         -1 if transform.rotary is None else transform.rotary,
@@ -104,7 +103,3 @@ def _struct(layer: LayerWeights) -> DecoderLayerStruct:
 def _matrix(weight: LinearWeight) -> MatrixStruct:
     assert isinstance(weight, PackedMatrix)
     return weight.struct
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

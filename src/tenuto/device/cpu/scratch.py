@@ -16,6 +16,11 @@ def aligned(num_bytes: int) -> Tensor:
     return memory[-memory.data_ptr() % 64 :][:num_bytes]
 
 
+def address(tensor: Tensor | None) -> int | None:
+    """Where a tensor's numbers are, as the kernels take it; None: there is none."""
+    return None if tensor is None else tensor.data_ptr()
+
+
 class Scratch:
     """As much as was ever wanted at once; one call at a time uses it, since engines may share a device."""
 
