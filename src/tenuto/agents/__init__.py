@@ -4,6 +4,7 @@ from tenuto.agents.agent import Agent, RunResult
 from tenuto.agents.conversation import Conversation
 from tenuto.agents.events import (
     AgentEvent,
+    Reasoning,
     RunFinished,
     RunFinishReason,
     RunStarted,
@@ -19,6 +20,7 @@ __all__ = [
     "Agent",
     "AgentEvent",
     "Conversation",
+    "Reasoning",
     "RunFinishReason",
     "RunFinished",
     "RunResult",

@@ -11,14 +11,22 @@ from typing import TypeAlias
 import msgspec
 
 from tenuto.agents.closing import closing
-from tenuto.agents.events import AgentEvent, Text, ToolAnswered, ToolCalled, TurnFinished
+from tenuto.agents.events import AgentEvent, Reasoning, Text, ToolAnswered, ToolCalled, TurnFinished
 from tenuto.agents.journal import Failed, Replied, Returned
 from tenuto.agents.state import AgentState
 from tenuto.agents.step import CallModel, CallTools
 from tenuto.clock import Clock
 from tenuto.errors import TenutoError
 from tenuto.ids import SessionId
-from tenuto.protocol.chat import ChatRequest, ModelClient, ModelEvent, ReplyFinished, TextDelta, ToolCallFinished
+from tenuto.protocol.chat import (
+    ChatRequest,
+    ModelClient,
+    ModelEvent,
+    ReasoningDelta,
+    ReplyFinished,
+    TextDelta,
+    ToolCallFinished,
+)
 from tenuto.protocol.hints import ExpectedWait
 from tenuto.tools.result_text import mask_secrets
 from tenuto.tools.runtime import ToolOutcome, ToolRuntime
@@ -63,6 +71,8 @@ class Effects:
                 # To the very end, also past the last event: leaving a stream early cancels its turn.
                 while (event := await self._next(events)) is not None:
                     match event:
+                        case ReasoningDelta(text=text):
+                            yield Reasoning(turn=step.turn, text=text)
                         case TextDelta(text=text):
                             yield Text(turn=step.turn, text=text)
                         case ToolCallFinished(call=call):

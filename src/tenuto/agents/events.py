@@ -59,6 +59,13 @@ class TurnStarted(msgspec.Struct, frozen=True, kw_only=True, tag="turn_started")
     turn: int  # from 1
 
 
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+    """A piece of what the model thinks before it answers or calls a tool."""
+
+    turn: int
+    text: str
+
+
 class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
     """A piece of the model's text; whole characters only."""
 
@@ -107,4 +114,6 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run_finished")
     duration_s: float = 0.0
 
 
-AgentEvent: TypeAlias = RunStarted | TurnStarted | Text | ToolCalled | ToolAnswered | TurnFinished | RunFinished
+AgentEvent: TypeAlias = (
+    RunStarted | TurnStarted | Reasoning | Text | ToolCalled | ToolAnswered | TurnFinished | RunFinished
+)

@@ -25,6 +25,8 @@ class NamedTool(msgspec.Struct, frozen=True):
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
 
+TemplateOption: TypeAlias = bool | int | float | str
+
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One turn: the whole conversation so far, and how to continue it."""
@@ -40,6 +42,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     n: int = 1  # choices, up to MAX_CHOICES; more than 1 only without a session. Each has a seed of its own
     logprobs: int | None = None  # score every token, with so many alternatives; see GenerateParams
     stop: tuple[str, ...] = ()  # stop strings: the text ends before the first of them
+    thinking: bool | None = None  # whether the model thinks before it answers; None: as its template does by itself
+    template_options: tuple[tuple[str, TemplateOption], ...] = ()  # variables of the chat template, each once
     ignore_eos: bool = False  # go on past end-of-turn ids until max_tokens; for benchmarks
     session: SessionId | None = None  # continue this held session, opening it if new; None: a stateless request
     hints: RunHints = RunHints()
@@ -58,6 +62,7 @@ class ChatUsage(msgspec.Struct, frozen=True, kw_only=True):
     num_computed: int = 0
     num_recomputed: int = 0  # again, after preemption
     num_generated: int = 0
+    num_reasoning: int = 0  # of these, those of the reasoning, its tags among them
     num_forced: int = 0
     num_accepted: int = 0  # sampled ones that were guessed right, without a step of their own
     num_steps: int = 0
@@ -72,6 +77,14 @@ class TextDelta(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
 
     text: str
     choice: int = 0  # of every event: which of the request's choices it belongs to
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, kw_only=True, tag="reasoning"):
+    """What the model thinks before it answers: whole characters only, without the tags around it. No text for the user:
+    stop strings, tool calls and grammars begin after it."""
+
+    text: str
+    choice: int = 0
 
 
 class ScoredToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +143,9 @@ class ReplyFinished(msgspec.Struct, frozen=True, kw_only=True, tag="reply_finish
     relaxed: tuple[Relaxation, ...] = ()  # what of the tools' schemas was not held
 
 
-ModelEvent: TypeAlias = TextDelta | TokensScored | ToolCallStarted | ToolCallDelta | ToolCallFinished | ReplyFinished
+ModelEvent: TypeAlias = (
+    ReasoningDelta | TextDelta | TokensScored | ToolCallStarted | ToolCallDelta | ToolCallFinished | ReplyFinished
+)
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):

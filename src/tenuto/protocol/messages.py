@@ -24,6 +24,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     role: Role
     content: str = ""
+    reasoning: str = ""  # assistant only: what it thought before it answered
     tool_calls: tuple[ToolCall, ...] = ()  # assistant only
     tool_call_id: CallId | None = None  # tool only: the call it answers
     name: str | None = None  # tool only: the tool's name

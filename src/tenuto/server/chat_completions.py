@@ -14,6 +14,7 @@ from starlette.requests import Request
 from tenuto.ids import RequestId
 from tenuto.protocol.chat import (
     ModelEvent,
+    ReasoningDelta,
     ReplyFinished,
     TextDelta,
     TokenScore,
@@ -100,12 +101,15 @@ class _Reply:
     """A choice put together from the same events that a stream is made of, so that both say the same."""
 
     texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
     calls: dict[int, _Call] = field(default_factory=dict)  # by index
     scores: list[TokenScore] = field(default_factory=list)
     finished: ReplyFinished | None = None
 
     def add(self, event: ModelEvent) -> None:
         match event:
+            case ReasoningDelta(text=text):
+                self.thoughts.append(text)
             case TextDelta(text=text):
                 self.texts.append(text)
             case TokensScored(tokens=tokens):
@@ -127,6 +131,8 @@ class _Reply:
             "content": "".join(self.texts) if self.texts or not self.calls else None,
             "refusal": None,
         }
+        if self.thoughts:
+            message["reasoning_content"] = "".join(self.thoughts)
         if self.calls:
             message["tool_calls"] = [
                 {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": "".join(c.pieces)}}

@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tenuto.protocol.chat import (
     ChatUsage,
     ModelEvent,
+    ReasoningDelta,
     ReplyFinished,
     TextDelta,
     TokenScore,
@@ -104,8 +105,10 @@ class ChunkWriter:
         return chunks
 
 
-def _delta(event: TextDelta | ToolCallStarted | ToolCallDelta | ReplyFinished) -> dict[str, Any]:
+def _delta(event: ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta | ReplyFinished) -> dict[str, Any]:
     match event:
+        case ReasoningDelta(text=text):
+            return {"reasoning_content": text}
         case TextDelta(text=text):
             return {"content": text}
         case ToolCallStarted(index=index, id=call_id, name=name):

@@ -19,6 +19,7 @@ from tenuto.protocol.chat import (
     ChatUsage,
     ModelEvent,
     ModelInfo,
+    ReasoningDelta,
     ReplyFinished,
     ScoredToken,
     TextDelta,
@@ -34,9 +35,10 @@ from tenuto.protocol.messages import Message, ToolCall
 
 @dataclass(frozen=True)
 class Reply:
-    """One scripted turn: text first, then calls, then the error if there is one."""
+    """One scripted turn: reasoning and text first, then calls, then the error if there is one."""
 
     text: str = ""
+    reasoning: str = ""  # streamed first
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()  # (tool name, arguments)
     error: TenutoError | None = None  # raised after text and calls were streamed
     delay_s: float = 0.0  # before the first piece
@@ -141,7 +143,11 @@ class ScriptedModel:
             await self._clock.sleep(reply.delay_s)
         ttft_s = self._clock.now() - start
         text, reason = self._cut(request, reply)
-        num_generated = 0
+        num_reasoning = 0
+        for piece in self._pieces(reply.reasoning):
+            num_reasoning += 1
+            yield ReasoningDelta(text=piece, choice=choice)
+        num_generated = num_reasoning
         for piece in self._pieces(text):
             if num_generated and reply.piece_delay_s:
                 await self._clock.sleep(reply.piece_delay_s)
@@ -162,8 +168,9 @@ class ScriptedModel:
             yield ToolCallFinished(index=index, call=made, choice=choice)
         if reply.error is not None:
             return
-        message = Message(role="assistant", content=text, tool_calls=tuple(calls))
+        message = Message(role="assistant", content=text, tool_calls=tuple(calls), reasoning=reply.reasoning)
         usage = self._usage(request, num_generated, ttft_s, self._clock.now() - start)
+        usage = msgspec.structs.replace(usage, num_reasoning=num_reasoning)
         if choice:  # the prompt is counted once
             usage = msgspec.structs.replace(usage, num_prompt=0, num_held=0, num_computed=0)
         yield ReplyFinished(reason=reason, message=message, usage=usage, choice=choice)
