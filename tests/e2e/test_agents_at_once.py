@@ -57,11 +57,11 @@ def test_eight_at_once_do_what_each_does_alone(loaded: LoadedModel, config: Conf
         async with running(loaded, config) as started:
             agent = _agent(started)
             alone = [_gist(await _run(agent, item)) for item in ITEMS]
-            steps_alone = started.engine.counters().num_steps
+            steps_alone = (await started.engine.counters()).num_steps
         async with running(loaded, config) as started:
             agent = _agent(started)
             together = [_gist(e) for e in await asyncio.gather(*(_run(agent, item) for item in ITEMS))]
-            return alone, together, steps_alone, started.engine.counters().num_steps
+            return alone, together, steps_alone, (await started.engine.counters()).num_steps
 
     alone, together, steps_alone, steps_together = anyio.run(main)
     assert together == alone

@@ -96,9 +96,9 @@ class LocalBench:
         config = self._config.model_copy(update=self._changes(needs, speculation))
         async with running(self._loaded, config, clock=self._clock) as started:
             await _warm_up(started.engine)
-            before = started.engine.counters()
+            before = await started.engine.counters()
             turns, sessions = await run(started, RunClock(self._clock))
-            after = started.engine.counters()
+            after = await started.engine.counters()
             return RunRecord(
                 system="tenuto",
                 mode=mode,

@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from tenuto.bench.stopwatch import TurnWatch
 from tenuto.ids import SessionId, TokenId
+from tenuto.protocol.counters import EngineCounters
 from tenuto.protocol.engine import (
     EngineClient,
     EngineInfo,
@@ -64,3 +65,6 @@ class WatchedEngine:
 
     async def stats(self, session: SessionId) -> SessionStats:
         return await self._engine.stats(session)
+
+    async def counters(self) -> EngineCounters:
+        return await self._engine.counters()

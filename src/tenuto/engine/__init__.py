@@ -4,7 +4,7 @@
 torch, is imported from `tenuto.engine.executor`, so that a simulation runs without it.
 """
 
-from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Executor, Output, SeenTokens, SequenceSlice
+from tenuto.engine.batch import Batch, BlockCopy, Delta, Executor, Output, SeenTokens, SequenceSlice
 from tenuto.engine.client import ClientOptions, LocalEngineClient
 from tenuto.engine.config import EngineConfig, PolicyName
 from tenuto.engine.engine import Engine
@@ -16,7 +16,6 @@ __all__ = [
     "Delta",
     "Engine",
     "EngineConfig",
-    "EngineCounters",
     "Executor",
     "LocalEngineClient",
     "Output",

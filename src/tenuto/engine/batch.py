@@ -144,22 +144,3 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     pooled: NDArray[np.float32] | None = None  # [hidden], where hidden states were asked for
     error: TenutoError | None = None
     done: bool = False
-
-
-class EngineCounters(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the engine began."""
-
-    num_steps: int = 0
-    num_computed_tokens: int = 0
-    num_recomputed_tokens: int = 0  # of these, again after preemption
-    num_decode_slices: int = 0  # parts of steps in which a request got at least one token from the model
-    num_sampled_tokens: int = 0  # right drafts among them
-    num_forced_tokens: int = 0
-    num_drafted_tokens: int = 0  # computed as guesses; num_computed_tokens counts only those that were right
-    num_accepted_tokens: int = 0  # sampled ids among these that were right: each spared a decode
-    num_shared_tokens: int = 0  # found in the prefix cache
-    num_preemptions: int = 0
-    num_discards: int = 0  # sessions that lost their KV while idle or waiting
-    num_evictions: int = 0  # cached blocks recycled
-    num_copies: int = 0  # blocks copied on write
-    num_failed_steps: int = 0

@@ -28,6 +28,7 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._published = bytearray(num_blocks)
         self._num_cached = 0
+        self._num_shared = 0
         self._in_flight = False
 
     @property
@@ -45,6 +46,11 @@ class BlockPool:
     @property
     def num_owned(self) -> int:
         return self.num_blocks - len(self._free) - len(self._quarantine) - self._num_cached
+
+    @property
+    def num_shared(self) -> int:
+        """Owned blocks with more than one holder."""
+        return self._num_shared
 
     def num_references(self, block: BlockId) -> int:
         return self._references[block]
@@ -71,6 +77,7 @@ class BlockPool:
         """One more holder of an owned or cached block; True if it was cached."""
         if self._references[block] > 0:
             self._references[block] += 1
+            self._num_shared += self._references[block] == 2
             return False
         assert self._published[block], f"block {block} is free and cannot be retained"
         self._references[block] = 1
@@ -82,6 +89,7 @@ class BlockPool:
         assert self._references[block] > 0, f"block {block} is freed once too often"
         self._references[block] -= 1
         if self._references[block]:
+            self._num_shared -= self._references[block] == 1
             return False
         if self._published[block]:
             self._num_cached += 1
@@ -137,4 +145,5 @@ class BlockPool:
         cached = sum(1 for b in range(self.num_blocks) if self._published[b] and not self._references[b])
         owned = sum(1 for n in self._references if n)
         assert cached == self._num_cached, "the count of cached blocks is wrong"
+        assert self._num_shared == sum(1 for n in self._references if n > 1), "the count of shared blocks is wrong"
         assert len(idle) + cached + owned == self.num_blocks, "a block is lost"

@@ -11,11 +11,12 @@ from types import TracebackType
 import msgspec
 
 from tenuto.clock import Clock
-from tenuto.engine.batch import Batch, Delta, EngineCounters, Executor, Output
+from tenuto.engine.batch import Batch, Delta, Executor, Output
 from tenuto.engine.engine import Engine
 from tenuto.errors import EngineClosed, GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
 from tenuto.offload import Offload
+from tenuto.protocol.counters import EngineCounters
 from tenuto.protocol.engine import EngineInfo, GenerateParams, PooledStates, Pooling, SessionStats, TokenDelta
 from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
@@ -155,9 +156,9 @@ class LocalEngineClient:
         self._check_open()
         return self._engine.stats(session, self._clock.now())
 
-    def counters(self) -> EngineCounters:
-        """Counts since the engine began; for metrics."""
-        return self._engine.counters()
+    async def counters(self) -> EngineCounters:
+        self._check_open()
+        return msgspec.structs.replace(self._engine.counters(), levels=self._engine.levels())
 
     # Inside
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.engine import door
-from tenuto.engine.batch import Batch, Delta, EngineCounters, Output
+from tenuto.engine.batch import Batch, Delta, Output
 from tenuto.engine.config import EngineConfig
 from tenuto.engine.draft_policy import UNKNOWN
 from tenuto.engine.kv_cache import BlockTable, KVCache
@@ -27,6 +27,7 @@ from tenuto.errors import (
     TenutoError,
 )
 from tenuto.ids import BlockId, RequestId, SessionId, TokenId
+from tenuto.protocol.counters import EngineCounters, EngineLevels
 from tenuto.protocol.engine import GenerateParams, Pooling, SessionStats
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
@@ -240,8 +241,25 @@ class Engine:
     # Observability
 
     def counters(self) -> EngineCounters:
-        """Counts since the engine began."""
+        """Counts since the engine began, without `levels`."""
         return self._stepper.counters()
+
+    def levels(self) -> EngineLevels:
+        """How things stand now. Walks over all sessions."""
+        cache = self._cache
+        suspended = [session for session in self._sessions.values() if session.phase == "suspended"]
+        return EngineLevels(
+            num_waiting=self.num_waiting,
+            num_running=self.num_running,
+            num_sessions=len(self._sessions),
+            num_suspended=len(suspended),
+            num_suspended_tokens=sum(session.table.num_computed for session in suspended),
+            num_blocks=cache.num_blocks,
+            num_blocks_free=cache.num_blocks - cache.num_owned - cache.num_cached,
+            num_blocks_cached=cache.num_cached,
+            num_blocks_owned=cache.num_owned - cache.num_shared,
+            num_blocks_shared=cache.num_shared,
+        )
 
     @property
     def num_waiting(self) -> int:

@@ -58,6 +58,11 @@ class KVCache:
     def num_owned(self) -> int:
         return self._pool.num_owned
 
+    @property
+    def num_shared(self) -> int:
+        """Owned blocks with more than one holder."""
+        return self._pool.num_shared
+
     def free_blocks(self) -> tuple[BlockId, ...]:
         return self._pool.free_blocks()
 

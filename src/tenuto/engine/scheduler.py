@@ -47,7 +47,9 @@ class Scheduler:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.num_preemptions = 0
+        self.num_preempted_for_others = 0
         self.num_discards = 0
+        self.num_discarded_idle = 0
         self._config = config
         self._cache = cache
         self._sessions = sessions
@@ -203,12 +205,14 @@ class Scheduler:
             victim = self._select_idle(idle, walk.now)
             idle.remove(victim)
             self._discard(victim)
+            self.num_discarded_idle += 1
         for request in reversed(walk.order[walk.index + 1 :]):
             if num_blocks <= cache.num_available:
                 return True
             if request.state == "running" and preempt:
                 walk.num_unserved -= 1
                 self.preempt(request, walk.now)
+                self.num_preempted_for_others += 1
             elif request.state == "waiting" and request.session.table.blocks:
                 if request.started_s is None:
                     request.num_held = 0

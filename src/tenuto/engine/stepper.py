@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenuto.engine import generation
-from tenuto.engine.batch import Batch, BlockCopy, Delta, EngineCounters, Output, SequenceSlice, StateSum
+from tenuto.engine.batch import Batch, BlockCopy, Delta, Output, SequenceSlice, StateSum
 from tenuto.engine.config import EngineConfig
+from tenuto.engine.counts import Counts
 from tenuto.engine.generation import Choice, Emission
 from tenuto.engine.kv_cache import KVCache
 from tenuto.engine.output_check import mismatch
@@ -20,25 +21,11 @@ from tenuto.engine.session import Session
 from tenuto.engine.speculation import NO_DRAFTS, Drafts, Speculator
 from tenuto.errors import GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId
+from tenuto.protocol.counters import EngineCounters
 from tenuto.protocol.engine import FORCED_LOGPROB, SamplingParams, TokenDelta, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
 
 GREEDY = SamplingParams()
-
-
-@dataclass(slots=True)
-class _Counts:
-    steps: int = 0
-    computed: int = 0
-    recomputed: int = 0
-    decodes: int = 0
-    sampled: int = 0
-    forced: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    shared: int = 0
-    copies: int = 0
-    failed_steps: int = 0
 
 
 class Stepper:
@@ -52,7 +39,7 @@ class Stepper:
         self._speculator = speculator
         self._in_flight: Batch | None = None
         self._outbox: list[Delta] = []
-        self._counts = _Counts()
+        self._counts = Counts()
 
     @property
     def is_in_flight(self) -> bool:
@@ -109,9 +96,8 @@ class Stepper:
                 if share.copy is not None:
                     copies.append(share.copy)
             if slices:
-                self._counts.steps += 1
-                self._counts.copies += len(copies)
-                self._in_flight = Batch(self._counts.steps, tuple(slices), tuple(copies))
+                self._in_flight = Batch(self._counts.steps + 1, tuple(slices), tuple(copies))
+                self._counts.add_step(len(slices), self._in_flight.num_tokens, len(copies))
                 self._cache.begin_step()
                 return self._in_flight
             self._cache.drop_copies()  # every request of the plan failed; others may have been waiting
@@ -168,10 +154,14 @@ class Stepper:
             num_accepted_tokens=counts.accepted,
             num_shared_tokens=counts.shared,
             num_preemptions=self._scheduler.num_preemptions,
+            num_preempted_for_others=self._scheduler.num_preempted_for_others,
             num_discards=self._scheduler.num_discards,
+            num_discarded_idle=self._scheduler.num_discarded_idle,
             num_evictions=self._cache.num_evictions,
             num_copies=counts.copies,
             num_failed_steps=counts.failed_steps,
+            step_requests=counts.step_requests.value(),
+            step_tokens=counts.step_tokens.value(),
         )
 
     def _draft_room(self, shares: Sequence[Share]) -> _DraftRoom:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenuto.ids import SessionId, TokenId
+from tenuto.protocol.counters import EngineCounters
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.hints import ExpectedWait, RunHints
 
@@ -187,3 +188,7 @@ class EngineClient(Protocol):
         ...
 
     async def stats(self, session: SessionId) -> SessionStats: ...
+
+    async def counters(self) -> EngineCounters:
+        """Counts since the engine began, and how things stand, for metrics; cheap. EngineClosed once it has stopped."""
+        ...

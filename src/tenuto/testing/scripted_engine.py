@@ -22,6 +22,7 @@ from tenuto.errors import (
     SessionNotFound,
 )
 from tenuto.ids import SessionId, TokenId
+from tenuto.protocol.counters import EngineCounters, EngineLevels
 from tenuto.protocol.engine import (
     EngineInfo,
     FinishReason,
@@ -308,6 +309,12 @@ class ScriptedEngine:
         self._call("close")
         self._find(session).closed = True
         del self._sessions[session]
+
+    async def counters(self) -> EngineCounters:
+        """The tokens computed for the sessions that are open, and how many those are."""
+        self._call("counters")
+        num_computed = sum(session.total_computed for session in self._sessions.values())
+        return EngineCounters(num_computed_tokens=num_computed, levels=EngineLevels(num_sessions=len(self._sessions)))
 
     async def stats(self, session: SessionId) -> SessionStats:
         self._call("stats")

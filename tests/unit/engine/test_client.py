@@ -198,7 +198,7 @@ def test_a_failing_executor_fails_the_requests_and_the_engine_lives_on() -> None
         executor.fail = False
         deltas = await collect(client, A, [3], GenerateParams(max_tokens=3))
         assert [t for d in deltas for t in d.ids] == expected([1, 2, 3], 3)
-        assert client.counters().num_failed_steps == 1
+        assert (await client.counters()).num_failed_steps == 1
 
     scenario(body)
 

@@ -168,7 +168,7 @@ def test_pressure_takes_cached_blocks_then_idle_sessions_then_running_ones(make_
     driver.generate("busy", [4] * 12, GenerateParams(max_tokens=1))
     driver.run()
     counters = driver.engine.counters()
-    assert (counters.num_discards, counters.num_preemptions) == (1, 0)
+    assert (counters.num_discards, counters.num_discarded_idle, counters.num_preemptions) == (1, 1, 0)
     assert driver.engine.stats(SessionId("idle"), 0.0).num_computed == 0
     driver.generate("idle", [5], TEN)
     driver.run()
