@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import BaseModel
 
 import tenuto
 from tenuto.clock import Clock
 from tenuto.ids import IdSource
 from tenuto.protocol.chat import ModelClient
+from tenuto.server.answers import SCHEMA_REF
 from tenuto.server.chat_completions import chat_completion_routes
 from tenuto.server.errors import install_error_handlers
 from tenuto.server.limits import ServerLimits
@@ -18,7 +20,7 @@ from tenuto.server.request_scope import RequestScope
 from tenuto.server.service import Service
 from tenuto.server.wire import ChatCompletionBody
 
-_REF = "#/components/schemas/{model}"
+_BODIES = (ChatCompletionBody,)  # of routes that read them themselves
 
 
 def create_app(
@@ -49,14 +51,21 @@ def create_app(
         version=tenuto.__version__,
         description="OpenAI's chat API over an engine that holds each agent's KV cache across its tool calls.",
     )
-    body_schema = ChatCompletionBody.model_json_schema(ref_template=_REF)
-    schemas = body_schema.pop("$defs")
     app.include_router(model_routes(service))
-    app.include_router(chat_completion_routes(service, {"$ref": _REF.format(model=ChatCompletionBody.__name__)}))
+    app.include_router(chat_completion_routes(service))
     install_error_handlers(app, limits)
     app.add_middleware(RequestScope, ids=ids, limits=limits)
-    _describe(app, {**schemas, ChatCompletionBody.__name__: body_schema})
+    _describe(app, _body_schemas(_BODIES))
     return app
+
+
+def _body_schemas(bodies: tuple[type[BaseModel], ...]) -> dict[str, Any]:
+    schemas: dict[str, Any] = {}
+    for body in bodies:
+        schema = body.model_json_schema(ref_template=SCHEMA_REF)
+        schemas |= schema.pop("$defs", {})
+        schemas[body.__name__] = schema
+    return schemas
 
 
 def _describe(app: FastAPI, schemas: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.requests import Request
 
 from tenuto.ids import RequestId
@@ -23,13 +23,14 @@ from tenuto.protocol.chat import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentation, closable, whole_answer
 from tenuto.server.body import read_json_object
-from tenuto.server.chat_request import NOT_SERVED, parse_body, to_chat_request
-from tenuto.server.disconnect import ClientGone, until_disconnect
-from tenuto.server.errors import log_disconnect
+from tenuto.server.chat_request import NOT_SERVED, to_chat_request
 from tenuto.server.replies import ERROR_RESPONSES, ChatCompletion, logprobs_reply, usage_reply
 from tenuto.server.service import Service
-from tenuto.server.sse import ChunkFormat, ChunkWriter, EventStream, chunk_stream, closable
+from tenuto.server.sse import ChunkFormat, ChunkWriter
+from tenuto.server.wire import ChatCompletionBody
+from tenuto.server.wire_shape import parse_body
 
 PATH = "/v1/chat/completions"
 
@@ -47,11 +48,8 @@ Not served, and refused unless they ask for nothing: {", ".join(f"`{name}`" for 
 files in messages.
 """
 
-_STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 
-
-def chat_completion_routes(service: Service, body_schema: dict[str, Any]) -> APIRouter:
-    """The route. `body_schema` documents the body, which the route reads itself, under limits."""
+def chat_completion_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["chat"])
 
     @router.post(
@@ -60,13 +58,13 @@ def chat_completion_routes(service: Service, body_schema: dict[str, Any]) -> API
         description=_DESCRIPTION,
         response_model=ChatCompletion,
         response_description="The answer, whole or streamed",
-        responses={200: {"content": _STREAM}, **ERROR_RESPONSES},
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": body_schema}}}},
+        responses={200: {"content": STREAM_CONTENT}, **ERROR_RESPONSES},
+        openapi_extra=body_documentation(ChatCompletionBody),
     )
     async def create_chat_completion(request: Request) -> Response:
         request_id: RequestId = request.state.request_id
         limits = service.limits
-        body = parse_body(await read_json_object(request, limits))
+        body = parse_body(await read_json_object(request, limits), ChatCompletionBody, NOT_SERVED)
         service.check_name(body.model)
         asked = to_chat_request(body, request_id, limits)
         events = service.model.stream(asked)
@@ -78,13 +76,8 @@ def chat_completion_routes(service: Service, body_schema: dict[str, Any]) -> API
             include_usage=bool(options and options.include_usage),
         )
         if body.stream:
-            return EventStream(chunk_stream(events, ChunkWriter(form, asked.n), request_id), request_id, limits)
-        try:
-            replies = await until_disconnect(request.receive, _collect(events, asked.n), limits.cancel_deadline_s)
-        except ClientGone:
-            log_disconnect(request_id)
-            return Response(status_code=499)  # nobody reads it
-        return JSONResponse(_completion(replies, form))
+            return EventStream(events, ChunkWriter(form, asked.n), request_id, limits)
+        return await whole_answer(request, _whole(events, asked.n, form), limits)
 
     return router
 
@@ -154,9 +147,10 @@ def _completion(replies: Sequence[_Reply], form: ChunkFormat) -> dict[str, Any]:
     }
 
 
-async def _collect(events: AsyncIterator[ModelEvent], num_choices: int) -> list[_Reply]:
+async def _whole(events: AsyncIterator[ModelEvent], num_choices: int, form: ChunkFormat) -> dict[str, Any]:
+    """The wire form of `ChatCompletion`."""
     replies = [_Reply() for _ in range(num_choices)]
     async with aclosing(closable(events)):
         async for event in events:
             replies[event.choice].add(event)
-    return replies
+    return _completion(replies, form)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
 from tenuto.errors import InvalidRequest
-from tenuto.ids import CallId, RequestId, TokenId
+from tenuto.ids import CallId, RequestId
 from tenuto.protocol.chat import ChatRequest, NamedTool, ToolChoice
-from tenuto.protocol.engine import SamplingParams
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
-from tenuto.server.body import decode_json
 from tenuto.server.limits import ServerLimits
-from tenuto.server.wire import (
-    MAX_STOP_CHARS,
-    MAX_STOPS,
-    CallInHistory,
-    ChatCompletionBody,
-    ContentPart,
-    WireMessage,
-    WireTool,
+from tenuto.server.sampling_fields import sampling_of, stops_of
+from tenuto.server.tool_fields import (
+    JSON_OBJECT,
+    NO_PARAMETERS,
+    check_declared,
+    json_schema_grammar,
+    read_arguments,
+    tool_specs,
 )
-
-DEFAULT_TEMPERATURE = 1.0
+from tenuto.server.wire import CallInHistory, ChatCompletionBody, ContentPart, WireMessage, WireTool
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
 NOT_SERVED: dict[str, tuple[Any, ...]] = {
@@ -41,41 +33,9 @@ NOT_SERVED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def parse_body(body: dict[str, Any]) -> ChatCompletionBody:
-    """Checks the shape. Raises InvalidRequest naming the field by its path, e.g. `messages[2].content`."""
-    for name, neutral in NOT_SERVED.items():
-        if not _is_one_of(body.get(name), neutral):
-            served = "".join(f" other than {json.dumps(value)}" for value in neutral[1:2])
-            raise InvalidRequest(f"{name} is not served{served}; leave it out", name)
-    try:
-        return ChatCompletionBody.model_validate(body)
-    except ValidationError as error:
-        path, message = min(((_path(one, body), one["msg"]) for one in error.errors()), key=lambda e: -len(e[0]))
-        raise InvalidRequest(f"{path}: {message}", path) from error
-
-
-def _is_one_of(value: Any, neutral: tuple[Any, ...]) -> bool:
-    """Equal as JSON, where true is not 1."""
-    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in neutral)
-
-
-def _path(error: ErrorDetails, body: dict[str, Any]) -> str:
-    """The error's place in the body. The validator's own names for members of a union are not part of it."""
-    path = ""
-    value: Any = body
-    for part in error["loc"]:
-        if isinstance(part, int) and isinstance(value, list):
-            path, value = f"{path}[{part}]", value[part]
-        elif isinstance(value, dict) and part in value:
-            path, value = f"{path}.{part}", value[part]
-        elif isinstance(value, dict) and error["type"] == "missing" and part == error["loc"][-1]:
-            path = f"{path}.{part}"
-    return path.lstrip(".")
-
-
 def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: ServerLimits) -> ChatRequest:
     """Raises InvalidRequest."""
-    tools = _tools(body.tools or [])
+    tools = tool_specs((f"tools[{i}].function.name", _tool(tool)) for i, tool in enumerate(body.tools or ()))
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options: only with stream", "stream_options")
     return ChatRequest(
@@ -85,33 +45,12 @@ def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: Ser
         parallel_tool_calls=body.parallel_tool_calls is not False,
         response=_response(body),
         max_tokens=body.max_completion_tokens or body.max_tokens,
-        sampling=_sampling(body, request_id),
+        sampling=sampling_of(body, request_id),
         n=body.n or 1,
         logprobs=_logprobs(body),
-        stop=_stop(body.stop),
+        stop=stops_of(body),
         ignore_eos=bool(body.ignore_eos),
     )
-
-
-def _sampling(body: ChatCompletionBody, request_id: RequestId) -> SamplingParams:
-    return SamplingParams(
-        logit_bias=_logit_bias(body.logit_bias or {}),
-        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
-        frequency_penalty=body.frequency_penalty or 0.0,
-        presence_penalty=body.presence_penalty or 0.0,
-        temperature=DEFAULT_TEMPERATURE if body.temperature is None else body.temperature,
-        top_k=max(body.top_k or 0, 0),
-        top_p=1.0 if body.top_p is None else body.top_p,
-        min_p=body.min_p or 0.0,
-        seed=_fresh_seed(request_id) if body.seed is None else body.seed % 2**63,
-    )
-
-
-def _logit_bias(biases: dict[str, float]) -> tuple[tuple[TokenId, float], ...]:
-    for text in biases:
-        if not (text.isascii() and text.isdecimal() and len(text) <= 10):
-            raise InvalidRequest(f"logit_bias: {text[:20]!r} is no token id", "logit_bias")
-    return tuple((TokenId(int(text)), bias) for text, bias in biases.items())
 
 
 def _logprobs(body: ChatCompletionBody) -> int | None:
@@ -122,37 +61,14 @@ def _logprobs(body: ChatCompletionBody) -> int | None:
     return None
 
 
-def _fresh_seed(request_id: RequestId) -> int:
-    """As random as the id, from the same source; so the id, which is logged, is enough to replay a request."""
-    return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest(), "big") % 2**63
-
-
-def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    if len(stops) > MAX_STOPS:
-        raise InvalidRequest(f"stop: {len(stops)} strings, {MAX_STOPS} at most", "stop")
-    if any(len(stop) > MAX_STOP_CHARS for stop in stops):
-        raise InvalidRequest(f"stop: a string is longer than {MAX_STOP_CHARS} characters", "stop")
-    if "" in stops:
-        raise InvalidRequest("stop: a stop string must not be empty", "stop")
-    return stops
-
-
-def _tools(tools: Sequence[WireTool]) -> tuple[ToolSpec, ...]:
-    specs: dict[str, ToolSpec] = {}
-    for index, tool in enumerate(tools):
-        function = tool.function
-        if function.name in specs:
-            path = f"tools[{index}].function.name"
-            raise InvalidRequest(f"{path}: {function.name!r} is declared twice", path)
-        parameters = function.parameters or {"type": "object", "properties": {}}
-        specs[function.name] = ToolSpec(
-            name=function.name,
-            description=function.description or "",
-            parameters=parameters,
-            strict=bool(function.strict),
-        )
-    return tuple(specs.values())
+def _tool(tool: WireTool) -> ToolSpec:
+    function = tool.function
+    return ToolSpec(
+        name=function.name,
+        description=function.description or "",
+        parameters=function.parameters or NO_PARAMETERS,
+        strict=bool(function.strict),
+    )
 
 
 def _response(body: ChatCompletionBody) -> GrammarSpec | None:
@@ -162,11 +78,11 @@ def _response(body: ChatCompletionBody) -> GrammarSpec | None:
     if body.tool_choice not in (None, "auto", "none"):
         raise InvalidRequest("response_format: not with a tool_choice that asks for a call", "response_format")
     if asked.type == "json_object":
-        return GrammarSpec(kind="json_schema", source='{"type": "object"}')
+        return JSON_OBJECT
     if asked.json_schema is None:
         path = "response_format.json_schema"
         raise InvalidRequest(f"{path} is required of the type json_schema", path)
-    return GrammarSpec(kind="json_schema", source=json.dumps(asked.json_schema.schema_, ensure_ascii=False))
+    return json_schema_grammar(asked.json_schema.schema_)
 
 
 def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolChoice:
@@ -178,9 +94,7 @@ def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolC
             raise InvalidRequest("tool_choice: required, but no tools are given", "tool_choice")
         return choice
     name = choice.function.name
-    if name not in (tool.name for tool in tools):
-        known = ", ".join(tool.name for tool in tools) or "none"
-        raise InvalidRequest(f"tool_choice: {name[:100]!r} is not among tools ({known})", "tool_choice")
+    check_declared(name, tools, "tool_choice")
     return NamedTool(name)
 
 
@@ -240,14 +154,5 @@ def _text(content: str | list[ContentPart] | None, path: str) -> str:
 
 
 def _call(call: CallInHistory, path: str, limits: ServerLimits) -> ToolCall:
-    where = f"{path}.function.arguments"
-    text = (call.function.arguments or "").strip()
-    try:
-        arguments = decode_json(text, limits.max_json_depth, limits.max_json_values) if text else {}
-    except InvalidRequest as error:
-        raise InvalidRequest(f"{where}: {error}", where) from error
-    if arguments is None:  # "null": what a client writes that has no arguments to write
-        arguments = {}
-    if not isinstance(arguments, dict):
-        raise InvalidRequest(f"{where}: must be a JSON object", where)
+    arguments = read_arguments(call.function.arguments, f"{path}.function.arguments", limits)
     return ToolCall(id=CallId(call.id), name=call.function.name, arguments=arguments)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-from starlette.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
 
 from tenuto.protocol.chat import (
     ChatUsage,
@@ -24,9 +20,7 @@ from tenuto.protocol.chat import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tenuto.server.disconnect import ClientGone, until_disconnect
-from tenuto.server.errors import STOPPING, log_disconnect, log_if_unexpected, status_and_body
-from tenuto.server.limits import ServerLimits
+from tenuto.server.errors import status_and_body
 from tenuto.server.replies import logprobs_reply, usage_reply
 
 DONE = b"data: [DONE]\n\n"
@@ -84,7 +78,7 @@ class ChunkWriter:
     def is_finished(self) -> bool:
         return len(self._usages) == self._num_choices
 
-    def chunks(self, event: ModelEvent) -> list[bytes]:
+    def pieces(self, event: ModelEvent) -> list[bytes]:
         """An event's chunks, none to three."""
         chunks = []
         if event.choice not in self._opened:
@@ -104,6 +98,12 @@ class ChunkWriter:
                 chunks.append(self._form.usage(self._usages))
         return chunks
 
+    def end(self) -> bytes:
+        return DONE
+
+    def failure(self, error: Exception) -> bytes:
+        return sse_event(status_and_body(error)[1]) + DONE
+
 
 def _delta(event: ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta | ReplyFinished) -> dict[str, Any]:
     match event:
@@ -118,77 +118,3 @@ def _delta(event: ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta |
             return {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
         case ReplyFinished():
             return {}
-
-
-async def chunk_stream(
-    events: AsyncIterator[ModelEvent], writer: ChunkWriter, request_id: str
-) -> AsyncGenerator[bytes, None]:
-    """All of an answer's events, closed by exactly one `[DONE]`.
-
-    An error before the first event is raised, while the status can still say so; a later one becomes an error event.
-    """
-    opened = False
-    try:
-        async with aclosing(closable(events)):
-            async for event in events:
-                for chunk in writer.chunks(event):
-                    opened = True
-                    yield chunk
-            assert writer.is_finished, "a model's stream ends when each choice has its ReplyFinished"
-    except Exception as error:
-        if not opened:
-            raise
-        log_if_unexpected(error, request_id)
-        yield sse_event(status_and_body(error)[1])
-    yield DONE
-
-
-def closable(events: AsyncIterator[ModelEvent]) -> AsyncGenerator[ModelEvent, None]:
-    """The protocol promises an iterator whose closing cancels; only its type says less."""
-    return cast("AsyncGenerator[ModelEvent, None]", events)
-
-
-class EventStream(StreamingResponse):
-    """Sends chunks as they come, and closes their source at once when the client goes.
-
-    The status is sent with the first chunk, so what is raised before it is answered like any other error.
-    """
-
-    def __init__(self, chunks: AsyncGenerator[bytes, None], request_id: str, limits: ServerLimits) -> None:
-        # X-Accel-Buffering: a proxy in between must not hold the pieces back.
-        super().__init__(
-            chunks, media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        )
-        self._chunks = chunks
-        self._request_id = request_id
-        self._limits = limits
-        self._opened = False
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await until_disconnect(receive, self._send(send), self._limits.cancel_deadline_s)
-        except ClientGone:
-            log_disconnect(self._request_id)
-        except asyncio.CancelledError:
-            if not self._opened:
-                raise
-            # The server stops and will not wait any longer: even this stream ends as streams end.
-            last = sse_event(status_and_body(STOPPING)[1]) + DONE
-            await self._put(send, {"type": "http.response.body", "body": last, "more_body": False})
-
-    async def _send(self, send: Send) -> None:
-        async with aclosing(self._chunks) as chunks:
-            first = await anext(chunks)
-            self._opened = True
-            await self._put(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._put(send, {"type": "http.response.body", "body": first, "more_body": True})
-            async for chunk in chunks:
-                await self._put(send, {"type": "http.response.body", "body": chunk, "more_body": True})
-        await self._put(send, {"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _put(self, send: Send, message: Message) -> None:
-        try:
-            async with asyncio.timeout(self._limits.send_deadline_s):
-                await send(message)
-        except TimeoutError as error:
-            raise ClientGone from error

@@ -179,7 +179,7 @@ def test_an_unexpected_failure_says_nothing_about_itself(model: OneReply):
     assert [entry["event"] for entry in logs] == ["request_failed", "request_failed"]
     logged = str(logs)
     assert "密码" not in logged and "秘密" not in logged and "Traceback" not in logged
-    assert "test_chat_answers.py" in logged or "sse.py" in logged  # where it happened is said
+    assert "test_chat_answers.py" in logged or "answers.py" in logged  # where it happened is said
 
 
 def assert_internal_error(response: httpx.Response) -> None:

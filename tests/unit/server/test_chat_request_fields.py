@@ -15,7 +15,8 @@ from tenuto.protocol.chat import ChatRequest, NamedTool
 from tenuto.protocol.engine import SamplingParams
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import Message, ToolCall
-from tenuto.server.chat_request import parse_body
+from tenuto.server.wire import ChatCompletionBody
+from tenuto.server.wire_shape import parse_body
 
 ASK = {"role": "user", "content": "奥斯陆天气？"}
 
@@ -337,7 +338,8 @@ def test_bodies_of_too_many_values_are_refused():
 def test_one_fault_is_enough(field: str):
     """Not all 20 000 are looked at: describing each takes long, and one is told."""
     with pytest.raises(InvalidRequest) as caught:
-        parse_body({"model": "smol", "messages": [ASK], field: [{"role": "谁", "type": "x"}] * 20_000})
+        body = {"model": "smol", "messages": [ASK], field: [{"role": "谁", "type": "x"}] * 20_000}
+        parse_body(body, ChatCompletionBody, {})
     assert isinstance(caught.value.__cause__, ValidationError) and caught.value.__cause__.error_count() <= 2
 
 

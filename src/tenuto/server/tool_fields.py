@@ -1,0 +1,57 @@
+"""Tools, calls in history and the format of an answer, in the form that all APIs share once their wrapping is off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tenuto.errors import InvalidRequest
+from tenuto.protocol.grammar import GrammarSpec
+from tenuto.protocol.messages import ToolSpec
+from tenuto.server.body import decode_json
+from tenuto.server.limits import ServerLimits
+
+JSON_OBJECT = GrammarSpec(kind="json_schema", source='{"type": "object"}')
+NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def json_schema_grammar(schema: dict[str, Any]) -> GrammarSpec:
+    return GrammarSpec(kind="json_schema", source=json.dumps(schema, ensure_ascii=False))
+
+
+def tool_specs(tools: Iterable[tuple[str, ToolSpec]]) -> tuple[ToolSpec, ...]:
+    """The tools, each name once. Args: pairs of the path of the name in the body, and the tool.
+
+    Raises InvalidRequest.
+    """
+    specs: dict[str, ToolSpec] = {}
+    for path, tool in tools:
+        if tool.name in specs:
+            raise InvalidRequest(f"{path}: {tool.name!r} is declared twice", path)
+        specs[tool.name] = tool
+    return tuple(specs.values())
+
+
+def check_declared(name: str, tools: Iterable[ToolSpec], param: str) -> None:
+    """Raises InvalidRequest unless the tool is among them."""
+    known = [tool.name for tool in tools]
+    if name not in known:
+        raise InvalidRequest(f"{param}: {name[:100]!r} is not among tools ({', '.join(known) or 'none'})", param)
+
+
+def read_arguments(text: str | None, where: str, limits: ServerLimits) -> dict[str, Any]:
+    """A call's arguments as clients send them back: JSON text of an object; blank or null means none.
+
+    Raises InvalidRequest naming `where`.
+    """
+    text = (text or "").strip()
+    try:
+        arguments = decode_json(text, limits.max_json_depth, limits.max_json_values) if text else {}
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error}", where) from error
+    if arguments is None:  # "null": what a client writes that has no arguments to write
+        arguments = {}
+    if not isinstance(arguments, dict):
+        raise InvalidRequest(f"{where}: must be a JSON object", where)
+    return arguments
