@@ -11,6 +11,7 @@
     │   ├── TemplateError        the chat template refuses these messages
     │   ├── GrammarError         a grammar or JSON Schema cannot be compiled
     │   ├── SessionNotFound · SessionExists · SessionBusy
+    │   ├── Unauthorized         no API key was given, or one that is not known
     │   └── UnknownModel         no model of that name is served
     ├── CapacityError            the request is fine, the machine is not big or free enough
     │   ├── NeverFits            it could not run even on an idle machine
@@ -112,6 +113,10 @@ class SessionBusy(RequestError):
     """The session is computing for another call; await or cancel that one first."""
 
 
+class Unauthorized(RequestError):
+    """The caller gave no API key, or one that is not known here. The message never quotes it."""
+
+
 class UnknownModel(RequestError):
     """No model of that name is served here."""
 
@@ -125,7 +130,11 @@ class NeverFits(CapacityError):
 
 
 class QueueFull(CapacityError):
-    """Too much is waiting already; try again later."""
+    """Too much is waiting already; try again later: after `retry_after_s`, if that can be told."""
+
+    def __init__(self, message: str, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class ToolError(TenutoError):
