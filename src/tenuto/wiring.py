@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import anyio
 
-from tenuto.chat import ChatLimits, LocalModelClient, TextTools
-from tenuto.checkpoint import TokenizerFiles, open_checkpoint
+from tenuto.chat import LocalModelClient
+from tenuto.checkpoint import open_checkpoint
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
 from tenuto.device import Device, ReferenceDevice, choose_device
@@ -22,31 +21,20 @@ from tenuto.engine import Engine, EngineConfig, LocalEngineClient
 from tenuto.engine.executor import ModelExecutor
 from tenuto.errors import ConfigError, GrammarError
 from tenuto.field import Room, available_bytes, require_room
-from tenuto.hub import locate
 from tenuto.ids import IdSource
 from tenuto.model import Decoder, load_model
 from tenuto.protocol.engine import EngineInfo
 from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
 from tenuto.text.grammar import LLGuidanceCompiler
-from tenuto.text.template import ChatTemplate
-from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.tool_format import HermesFormat
-from tenuto.wiring_hub import model_store
 from tenuto.wiring_packed import packed_cache
-
-_PREPARE_THREADS = 4  # a heavy request leaves room for the others
+from tenuto.wiring_text import LoadedText, RunningModel, chatting, find_model, text_of
 
 
 @dataclass(frozen=True)
-class LoadedModel:
+class LoadedModel(LoadedText):
     """Weights in memory, and what turns messages into their token ids. Any number of engines may run on it."""
 
-    name: str
-    fingerprint: str
     decoder: Decoder
-    text: TextTools
-    path: Path
-    tokenizer_files: TokenizerFiles
 
 
 @dataclass(frozen=True)
@@ -59,14 +47,6 @@ class NoGrammars:
         raise GrammarError(
             f"{self.model} names no token that ends a turn, as tools and grammars need: add eos_token_id to its files"
         )
-
-
-@dataclass(frozen=True)
-class RunningModel:
-    """An engine on a loaded model, and the client that agents and the server speak to."""
-
-    model: LocalModelClient
-    engine: LocalEngineClient
 
 
 def load(config: Config, clock: Clock, device: Device | None = None) -> LoadedModel:
@@ -85,11 +65,9 @@ def load(config: Config, clock: Clock, device: Device | None = None) -> LoadedMo
 
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
-    with model_store(config) as store:
-        path = locate(config.model, store)
+    path = find_model(config)
     checkpoint = open_checkpoint(path)
-    tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
-    template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
+    text = text_of(checkpoint, path, config, clock)
     # The reference device computes INT8 and INT4 with weights as wide as ever.
     sized_as = "fp32" if isinstance(device, ReferenceDevice) and config.precision in INTEGERS else config.precision
     device = device or choose_device(config.precision, config.num_threads, config.kv_type)
@@ -100,12 +78,12 @@ def load(config: Config, clock: Clock, device: Device | None = None) -> LoadedMo
         Room(kv_tokens=config.kv_tokens, available_bytes=available, kv_type=config.kv_type),
     )
     return LoadedModel(
-        name=checkpoint.name,
-        fingerprint=checkpoint.fingerprint,
+        name=text.name,
+        fingerprint=text.fingerprint,
+        text=text.text,
+        path=text.path,
+        tokenizer_files=text.tokenizer_files,
         decoder=load_model(checkpoint, device, packed_cache(config)),
-        text=TextTools(tokenizer, template, HermesFormat(config.max_tool_calls)),
-        path=path,
-        tokenizer_files=checkpoint.tokenizer,
     )
 
 
@@ -151,24 +129,26 @@ def _engine_info(loaded: LoadedModel, sizes: EngineConfig) -> EngineInfo:
     )
 
 
+def local_engine(loaded: LoadedModel, config: Config, clock: Clock) -> LocalEngineClient:
+    """An engine on a loaded model, in this process; it runs inside an `async with`."""
+    sizes = engine_config(loaded, config)
+    executor = ModelExecutor(loaded.decoder, sizes.num_blocks)
+    tokenizer = loaded.text.tokenizer
+    compiler: GrammarCompiler = LLGuidanceCompiler(tokenizer) if tokenizer.eos_ids else NoGrammars(loaded.name)
+    return LocalEngineClient(Engine(sizes), executor, clock, _engine_info(loaded, sizes), compiler=compiler)
+
+
 @asynccontextmanager
 async def running(
     loaded: LoadedModel, config: Config, *, clock: Clock | None = None, ids: IdSource | None = None
 ) -> AsyncIterator[RunningModel]:
     """Start an engine on a loaded model; it stops, and its KV is freed, at the end of the block."""
     clock, ids = clock or RealClock(), ids or IdSource()
-    sizes = engine_config(loaded, config)
-    executor = ModelExecutor(loaded.decoder, sizes.num_blocks)
-    tokenizer = loaded.text.tokenizer
-    compiler: GrammarCompiler = LLGuidanceCompiler(tokenizer) if tokenizer.eos_ids else NoGrammars(loaded.name)
-    client = LocalEngineClient(Engine(sizes), executor, clock, _engine_info(loaded, sizes), compiler=compiler)
-    async with client:
-        limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)
-        model = LocalModelClient(client, loaded.text, ids=ids, clock=clock, limits=limits)
-        try:
-            yield RunningModel(model, client)
-        finally:
-            await model.aclose()
+    async with (
+        local_engine(loaded, config, clock) as engine,
+        chatting(loaded, engine, config, clock=clock, ids=ids) as started,
+    ):
+        yield started
 
 
 @asynccontextmanager

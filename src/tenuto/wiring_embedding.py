@@ -6,20 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 import anyio
 import numpy as np
 from numpy.typing import NDArray
 
-from tenuto.checkpoint.encoders import EmbeddingLayout, is_encoder, open_encoder, read_embedding_layout
+from tenuto.checkpoint.encoders import EmbeddingLayout, is_encoder, open_encoder
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
 from tenuto.device import choose_device
 from tenuto.embedding import (
     CrossEncoderReranker,
     EncoderPooler,
-    EnginePooler,
     LocalEmbedder,
     QueuedText,
     QueueLimits,
@@ -29,15 +27,14 @@ from tenuto.embedding import (
 )
 from tenuto.errors import ConfigError, UnsupportedModel
 from tenuto.field import available_bytes, require_encoder_room
-from tenuto.hub import locate
 from tenuto.model import Encoder, load_encoder
 from tenuto.protocol.embedding import EmbedderInfo, EmbeddingClient, RerankClient, RerankerInfo
-from tenuto.protocol.engine import Pooling
-from tenuto.text.frame import Frame, frame_of
+from tenuto.text.frame import frame_of
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.wiring import LoadedModel, RunningModel, engine_config, load, running
-from tenuto.wiring_hub import model_store
+from tenuto.wiring import load, running
 from tenuto.wiring_packed import packed_cache
+from tenuto.wiring_text import find_model
+from tenuto.wiring_vectors import decoder_embedder, makers_wishes, text_rules
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,7 @@ def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, sizes.vocab_size)
     require_encoder_room(checkpoint, config.precision, available_bytes() if config.check_memory else None)
     frame = frame_of(checkpoint.tokenizer, tokenizer).with_types(sizes.num_token_types)
+    advised = config.max_model_tokens or min(most, layout.max_model_tokens or most)
     return LoadedEncoder(
         name=checkpoint.name,
         encoder=load_encoder(
@@ -71,7 +69,7 @@ def load_text_encoder(path: Path, config: Config) -> LoadedEncoder:
             choose_device(config.precision, config.num_threads, config.kv_type),
             packed_cache(config),
         ),
-        rules=_rules(tokenizer, frame, layout, config.max_model_tokens or min(most, layout.max_model_tokens or most)),
+        rules=text_rules(tokenizer, frame, layout, advised),
         layout=layout,
     )
 
@@ -94,7 +92,7 @@ async def encoder_embedder(loaded: LoadedEncoder, config: Config, clock: Clock) 
         num_dimensions=encoder.config.hidden_size,
         device=encoder.device.name,
         precision=encoder.device.precision,
-        **_wishes(loaded.layout, rules, "mean"),
+        **makers_wishes(loaded.layout, rules, "mean"),
     )
     async with TextQueue(compute, _queue_limits(config)) as queue:
         yield LocalEmbedder(EncoderPooler(queue), rules, info, clock=clock)
@@ -128,29 +126,6 @@ async def cross_encoder_reranker(
         yield CrossEncoderReranker(queue, rules, info, sigmoid=loaded.layout.sigmoid, clock=clock)
 
 
-def decoder_embedder(loaded: LoadedModel, started: RunningModel, config: Config, clock: Clock) -> LocalEmbedder:
-    """Embeddings by a decoder, in the steps of the engine that also generates.
-
-    Raises:
-        UnsupportedModel: the files ask for a pooling, or for special tokens, in a way that we do not do.
-    """
-    layout = read_embedding_layout(loaded.path)
-    tokenizer = loaded.text.tokenizer
-    sizes = engine_config(loaded, config)
-    most = min(sizes.max_model_tokens, sizes.pool_tokens)
-    advised = most if config.max_model_tokens is not None else min(most, layout.max_model_tokens or most)
-    # A decoder's states know nothing of token types.
-    rules = _rules(tokenizer, frame_of(loaded.tokenizer_files, tokenizer).with_types(1), layout, advised)
-    info = EmbedderInfo(
-        model=loaded.name,
-        num_dimensions=loaded.decoder.config.hidden_size,
-        device=loaded.decoder.device.name,
-        precision=loaded.decoder.device.precision,
-        **_wishes(layout, rules, "last"),
-    )
-    return LocalEmbedder(EnginePooler(started.engine), rules, info, clock=clock)
-
-
 @asynccontextmanager
 async def open_embedder(config: Config | None = None, **settings: object) -> AsyncIterator[EmbeddingClient]:
     """Load a model, an encoder or a decoder, and yield its embedding client.
@@ -163,7 +138,7 @@ async def open_embedder(config: Config | None = None, **settings: object) -> Asy
     """
     config = config or Config.load(**settings)
     clock = RealClock()
-    path = await anyio.to_thread.run_sync(_locate, config)
+    path = await anyio.to_thread.run_sync(find_model, config)
     if is_encoder(path):
         encoder = await anyio.to_thread.run_sync(load_text_encoder, path, config)
         async with encoder_embedder(encoder, config, clock) as embedder:
@@ -171,7 +146,7 @@ async def open_embedder(config: Config | None = None, **settings: object) -> Asy
     else:
         decoder = await anyio.to_thread.run_sync(load, config, clock)
         async with running(decoder, config, clock=clock) as started:
-            yield decoder_embedder(decoder, started, config, clock)
+            yield await decoder_embedder(decoder, started, config, clock)
 
 
 @asynccontextmanager
@@ -179,7 +154,7 @@ async def open_reranker(config: Config | None = None, **settings: object) -> Asy
     """The same for reranking: by a cross-encoder's score, or with any other model by the similarity of embeddings."""
     config = config or Config.load(**settings)
     clock = RealClock()
-    path = await anyio.to_thread.run_sync(_locate, config)
+    path = await anyio.to_thread.run_sync(find_model, config)
     encoder = await anyio.to_thread.run_sync(load_text_encoder, path, config) if is_encoder(path) else None
     if encoder is not None and encoder.encoder.head is not None:
         async with cross_encoder_reranker(encoder, config, clock) as reranker:
@@ -190,41 +165,6 @@ async def open_reranker(config: Config | None = None, **settings: object) -> Asy
     else:
         async with open_embedder(config) as decoder:
             yield SimilarityReranker(decoder, clock=clock)
-
-
-def _locate(config: Config) -> Path:
-    with model_store(config) as store:
-        return locate(config.model, store)
-
-
-def _rules(tokenizer: Tokenizer, frame: Frame, layout: EmbeddingLayout, max_model_tokens: int) -> TextRules:
-    return TextRules(
-        tokenizer=tokenizer,
-        frame=frame,
-        max_model_tokens=max_model_tokens,
-        lowercase=layout.lowercase,
-        prompts=dict(layout.prompts),
-        default_prompt=layout.default_prompt,
-    )
-
-
-class _Wishes(TypedDict):
-    max_model_tokens: int
-    pooling: Pooling
-    normalise: bool
-    prompts: tuple[tuple[str, str], ...]
-    default_prompt: str | None
-
-
-def _wishes(layout: EmbeddingLayout, rules: TextRules, pooling: Pooling) -> _Wishes:
-    """What the makers want; where they do not say, vectors of length 1, pooled as is usual for the kind of model."""
-    return _Wishes(
-        max_model_tokens=rules.max_model_tokens,
-        pooling=layout.pooling or pooling,
-        normalise=True if layout.normalise is None else layout.normalise,
-        prompts=layout.prompts,
-        default_prompt=layout.default_prompt,
-    )
 
 
 def _queue_limits(config: Config) -> QueueLimits:

@@ -11,7 +11,8 @@ from tenuto.agents import Agent, AgentEvent, RunFinished, ToolCalled
 from tenuto.config import Config
 from tenuto.ids import IdSource
 from tenuto.tools import Copied, Tool, tool
-from tenuto.wiring import LoadedModel, RunningModel, running
+from tenuto.wiring import LoadedModel, running
+from tenuto.wiring_text import RunningModel
 
 pytestmark = pytest.mark.model
 

@@ -22,7 +22,8 @@ from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.embedding import EmbedderInfo, Embeddings, EmbedRequest, Ranking, RerankerInfo, RerankRequest
 from tenuto.protocol.engine import GenerateParams
 from tenuto.wiring import LoadedModel, running
-from tenuto.wiring_embedding import decoder_embedder, open_embedder, open_reranker
+from tenuto.wiring_embedding import open_embedder, open_reranker
+from tenuto.wiring_vectors import decoder_embedder
 from tiny_encoders import bert, bert_classifier, save_encoder, save_layout
 
 SESSION = SessionId("generating")
@@ -98,7 +99,7 @@ def test_the_chat_model_embeds_while_it_generates(loaded: LoadedModel, config: C
 
     async def main() -> tuple[Embeddings, Embeddings, int]:
         async with running(loaded, config) as started:
-            embedder = decoder_embedder(loaded, started, config, RealClock())
+            embedder = await decoder_embedder(loaded, started, config, RealClock())
             alone = await embedder.embed(EmbedRequest(inputs=texts))
             num_ids, beside = 0, None
             await started.engine.open(SESSION)

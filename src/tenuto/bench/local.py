@@ -19,7 +19,8 @@ from tenuto.ids import IdSource, SessionId, TokenId
 from tenuto.protocol.chat import ModelClient
 from tenuto.protocol.engine import EngineClient, GenerateParams
 from tenuto.protocol.hints import RunHints
-from tenuto.wiring import LoadedModel, RunningModel, running
+from tenuto.wiring import LoadedModel, running
+from tenuto.wiring_text import RunningModel
 
 _BLOCK_SLACK = 64  # tokens a session may take beyond its length: the rest of its last block, and of a copied one
 _WARM_TOKENS = 64

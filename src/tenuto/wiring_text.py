@@ -1,0 +1,79 @@
+"""The part of the composition root that reads text and talks to an engine, wherever that runs: it needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenuto.chat import ChatLimits, LocalModelClient, TextTools
+from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
+from tenuto.clock import Clock
+from tenuto.config import Config
+from tenuto.hub import locate
+from tenuto.ids import IdSource
+from tenuto.protocol.engine import EngineClient
+from tenuto.text.template import ChatTemplate
+from tenuto.text.tokenizer import Tokenizer
+from tenuto.text.tool_format import HermesFormat
+from tenuto.wiring_hub import model_store
+
+_PREPARE_THREADS = 4  # a heavy request leaves room for the others
+
+
+@dataclass(frozen=True)
+class LoadedText:
+    """What turns a model's messages into token ids and back."""
+
+    name: str
+    fingerprint: str
+    text: TextTools
+    path: Path
+    tokenizer_files: TokenizerFiles
+
+
+@dataclass(frozen=True)
+class RunningModel:
+    """A running engine, and the client that agents and the server speak to."""
+
+    model: LocalModelClient
+    engine: EngineClient
+
+
+def find_model(config: Config) -> Path:
+    """Where the configured model lies, after fetching it if it is given by an id on a hub. Raises HubError."""
+    with model_store(config) as store:
+        return locate(config.model, store)
+
+
+def load_text(config: Config, clock: Clock) -> LoadedText:
+    """Read what of a model's files is about text. Raises ModelFileError, UnsupportedModel, HubError."""
+    path = find_model(config)
+    return text_of(open_checkpoint(path), path, config, clock)
+
+
+def text_of(checkpoint: Checkpoint, path: Path, config: Config, clock: Clock) -> LoadedText:
+    """The same of a checkpoint that is open."""
+    tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
+    template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
+    return LoadedText(
+        name=checkpoint.name,
+        fingerprint=checkpoint.fingerprint,
+        text=TextTools(tokenizer, template, HermesFormat(config.max_tool_calls)),
+        path=path,
+        tokenizer_files=checkpoint.tokenizer,
+    )
+
+
+@asynccontextmanager
+async def chatting(
+    loaded: LoadedText, engine: EngineClient, config: Config, *, clock: Clock, ids: IdSource
+) -> AsyncIterator[RunningModel]:
+    """Messages over an engine that runs; held conversations are closed at the end of the block."""
+    limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)
+    model = LocalModelClient(engine, loaded.text, ids=ids, clock=clock, limits=limits)
+    try:
+        yield RunningModel(model, engine)
+    finally:
+        await model.aclose()
