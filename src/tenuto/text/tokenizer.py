@@ -11,6 +11,7 @@ from tenuto.ids import TokenId
 from tenuto.text.control_strings import ControlStrings
 from tenuto.text.gguf_vocabulary import from_gguf
 from tenuto.text.marked import MarkedText, choose_mark
+from tenuto.text.reasoning import KNOWN_TAGS
 from tenuto.text.sentencepiece import from_sentencepiece_file
 from tenuto.text.tokenizer_json import from_json
 from tenuto.text.vocabulary import Vocabulary
@@ -21,7 +22,7 @@ Position = Literal["start", "after_control", "inside"]
 
 # Ends of a turn by the token's very name: many configs name only one of several.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>")
-# Control tokens that a tool-call parser must see, although they may be flagged as special.
+# Control tokens that a tool-call parser must see, like those around reasoning, although they may be flagged as special.
 _CALL_TAGS = ("<tool_call>", "</tool_call>")
 
 
@@ -59,7 +60,8 @@ class Tokenizer:
         self.bos_id = None if files.bos_id is None else TokenId(files.bos_id)
         self.add_bos = files.add_bos and files.bos_id is not None
         self.strips_space = vocabulary.strips_space
-        self._hidden = vocabulary.special - {vocabulary.control.get(t) for t in _CALL_TAGS}
+        tags = (*_CALL_TAGS, *(tag for pair in KNOWN_TAGS for tag in pair))
+        self._hidden = vocabulary.special - {vocabulary.control.get(t) for t in tags}
         self._control_ids = frozenset(vocabulary.control.values())
         self._control_strings = ControlStrings(vocabulary.control)
         self.max_token_bytes = max(map(len, vocabulary.token_bytes), default=1)

@@ -78,7 +78,8 @@ def without_tool_turns(messages: list[dict[str, Any]], tools: list[dict[str, Any
         elif is_result:
             written.append({"role": "user", "content": _result(message)})
         else:
-            written.append({"role": message["role"], "content": turn_text(message)})
+            rest = {key: value for key, value in message.items() if key != "tool_calls"}
+            written.append({**rest, "content": turn_text(message)})
         after_result = is_result
     return written
 
