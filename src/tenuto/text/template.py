@@ -100,7 +100,7 @@ class ChatTemplate:
         """
         rendered = merge_system([_as_dict(m) for m in messages])
         declared = [_tool_as_dict(t) for t in tools]
-        options = dict(settings.options)
+        options: dict[str, Any] = dict(settings.options)
         mark = choose_mark(strings_in([rendered, declared, options]))
         turns = [self._mark_message(m, mark) for m in rendered]
         declared = self._marker.mark_tree(declared, mark)
