@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.chat import ChatLimits, LocalModelClient, TextTools
+from tenuto.chat import ChatLimits, LocalCompletionClient, LocalModelClient, TextTools
 from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock
 from tenuto.config import Config
@@ -35,9 +35,10 @@ class LoadedText:
 
 @dataclass(frozen=True)
 class RunningModel:
-    """A running engine, and the client that agents and the server speak to."""
+    """A running engine, and the clients that agents and the server speak to."""
 
     model: LocalModelClient
+    completion: LocalCompletionClient
     engine: EngineClient
 
 
@@ -73,7 +74,8 @@ async def chatting(
     """Messages over an engine that runs; held conversations are closed at the end of the block."""
     limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)
     model = LocalModelClient(engine, loaded.text, ids=ids, clock=clock, limits=limits)
+    completion = LocalCompletionClient(engine, loaded.text.tokenizer, ids=ids, clock=clock, limits=limits)
     try:
-        yield RunningModel(model, engine)
+        yield RunningModel(model, completion, engine)
     finally:
         await model.aclose()

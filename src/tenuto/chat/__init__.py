@@ -1,5 +1,6 @@
 """The one owner of messages <-> tokens: renders, splices, constrains, reads replies."""
 
+from tenuto.chat.completion import LocalCompletionClient
 from tenuto.chat.local import ChatLimits, LocalModelClient, TextTools
 
-__all__ = ["ChatLimits", "LocalModelClient", "TextTools"]
+__all__ = ["ChatLimits", "LocalCompletionClient", "LocalModelClient", "TextTools"]

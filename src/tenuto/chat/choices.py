@@ -16,7 +16,7 @@ from tenuto.chat.held import HeldConversation
 from tenuto.chat.turn import Turn
 from tenuto.ids import TokenId
 from tenuto.protocol.chat import ChatUsage
-from tenuto.protocol.engine import EngineClient
+from tenuto.protocol.engine import EngineClient, GenerateParams
 
 T = TypeVar("T")
 
@@ -34,25 +34,39 @@ class Choice:
 
     def usage(self, usage: ChatUsage) -> ChatUsage:
         """What its stream used, with the prompt counted once for all choices."""
-        if self.index == 0 and self.num_shared is None:
-            return usage
-        counts = {"num_prompt": 0, "num_held": 0, "num_shared": 0, "num_computed": 0}
-        again = usage.num_computed
-        if self.num_shared is not None:
-            computed = usage.num_prompt - self.num_shared
-            counts = {"num_held": 0, "num_shared": self.num_shared, "num_computed": computed}
-            again -= 1  # its last token is computed for the first time
-        return msgspec.structs.replace(usage, num_recomputed=usage.num_recomputed + again, **counts)
+        return usage_of_choice(usage, self.index, self.num_shared)
+
+
+def usage_of_choice(usage: ChatUsage, index: int, num_shared: int | None) -> ChatUsage:
+    """What a choice's stream used, with the prompt counted once, with the first choice.
+
+    Args:
+        num_shared: tokens of the prompt found in the prefix cache when it was computed for several choices; None: it
+            was computed for this stream alone.
+    """
+    if index == 0 and num_shared is None:
+        return usage
+    counts = {"num_prompt": 0, "num_held": 0, "num_shared": 0, "num_computed": 0}
+    again = usage.num_computed
+    if index == 0 and num_shared is not None:
+        counts = {"num_prompt": usage.num_prompt, "num_held": 0, "num_shared": num_shared}
+        counts["num_computed"] = usage.num_prompt - num_shared
+        again -= 1  # its last token is computed for the first time
+    return msgspec.structs.replace(usage, num_recomputed=usage.num_recomputed + again, **counts)
 
 
 def turn_of_choice(turn: Turn, index: int) -> Turn:
     """The same turn with a seed of its own; the first choice has the request's, so it equals the only one of n = 1."""
+    return replace(turn, params=params_of_choice(turn.params, index))
+
+
+def params_of_choice(params: GenerateParams, index: int) -> GenerateParams:
+    """The same but for the seed, except for the first choice."""
     if index == 0:
-        return turn
-    sampling = turn.params.sampling
-    digest = hashlib.blake2b(f"{sampling.seed} {index}".encode(), digest_size=8).digest()
-    own = msgspec.structs.replace(sampling, seed=int.from_bytes(digest, "big") % 2**63)
-    return replace(turn, params=msgspec.structs.replace(turn.params, sampling=own))
+        return params
+    digest = hashlib.blake2b(f"{params.sampling.seed} {index}".encode(), digest_size=8).digest()
+    own = msgspec.structs.replace(params.sampling, seed=int.from_bytes(digest, "big") % 2**63)
+    return msgspec.structs.replace(params, sampling=own)
 
 
 async def share_prompt(engine: EngineClient, choices: Sequence[Choice], prompt: Sequence[TokenId]) -> None:

@@ -10,6 +10,16 @@ from tenuto.protocol.engine import TokenLogprob
 from tenuto.text.tokenizer import Tokenizer
 
 
+def token_score(tokenizer: Tokenizer, token: TokenId, logprob: TokenLogprob) -> TokenScore:
+    """A token's score with what the tokens stand for."""
+
+    def scored(one: TokenId, value: float) -> ScoredToken:
+        return ScoredToken(id=one, data=tokenizer.text_bytes(one), logprob=value)
+
+    top = tuple(scored(other, value) for other, value in logprob.top)
+    return TokenScore(token=scored(token, logprob.logprob), top=top, forced=logprob.forced)
+
+
 class ScoreBook:
     """Holds scores back until it is certain that the reply keeps their tokens."""
 
@@ -20,11 +30,7 @@ class ScoreBook:
 
     def add(self, token: TokenId, logprob: TokenLogprob) -> None:
         """The next id of the reply."""
-        top = tuple(self._scored(other, value) for other, value in logprob.top)
-        self._waiting.append(TokenScore(token=self._scored(token, logprob.logprob), top=top, forced=logprob.forced))
-
-    def _scored(self, token: TokenId, logprob: float) -> ScoredToken:
-        return ScoredToken(id=token, data=self._tokenizer.text_bytes(token), logprob=logprob)
+        self._waiting.append(token_score(self._tokenizer, token, logprob))
 
     def release(self, num_tokens: int) -> list[ModelEvent]:
         """The event of what was not yet given out of the first `num_tokens`; none if that is nothing."""

@@ -17,7 +17,7 @@ from tenuto.server.errors import install_error_handlers
 from tenuto.server.limits import ServerLimits
 from tenuto.server.models import model_routes
 from tenuto.server.request_scope import RequestScope
-from tenuto.server.service import Service
+from tenuto.server.service import OtherClients, Service
 from tenuto.server.wire import ChatCompletionBody
 
 _BODIES = (ChatCompletionBody,)  # of routes that read them themselves
@@ -30,6 +30,7 @@ def create_app(
     clock: Clock,
     ids: IdSource,
     limits: ServerLimits = ServerLimits(),
+    others: OtherClients = OtherClients(),
 ) -> FastAPI:
     """The server as an ASGI application.
 
@@ -37,9 +38,11 @@ def create_app(
         model: answers the requests; several at once.
         served_names: names of the model, the real one first; `default` is accepted besides.
         ids: request ids, and the seeds of requests that bring none.
+        others: clients of the routes that do not chat.
     """
     service = Service(
         model=model,
+        others=others,
         served_names=served_names,
         clock=clock,
         ids=ids,

@@ -8,9 +8,20 @@ from tenuto.clock import Clock
 from tenuto.errors import UnknownModel
 from tenuto.ids import IdSource
 from tenuto.protocol.chat import ModelClient
+from tenuto.protocol.completion import CompletionClient
+from tenuto.protocol.embedding import EmbeddingClient, RerankClient
 from tenuto.server.limits import ServerLimits
 
 DEFAULT_NAME = "default"
+
+
+@dataclass(frozen=True)
+class OtherClients:
+    """What stands beside the `ModelClient`; of what is None the routes say that it is not served."""
+
+    completion: CompletionClient | None = None
+    embedder: EmbeddingClient | None = None
+    reranker: RerankClient | None = None
 
 
 @dataclass(frozen=True)
@@ -18,6 +29,7 @@ class Service:
     """Handed to every router."""
 
     model: ModelClient
+    others: OtherClients
     served_names: tuple[str, ...]  # the first is the real one
     clock: Clock
     ids: IdSource

@@ -35,6 +35,11 @@ class Detokenizer:
             self._strips_space = False
         return self._decoder.decode(piece)
 
+    @property
+    def is_holding(self) -> bool:
+        """What came last is the beginning of a character."""
+        return bool(self._decoder.getstate()[0])
+
     def finish(self) -> str:
         """What is left at the end: nothing, or one U+FFFD for a character cut in two."""
         return self._decoder.decode(b"", final=True)

@@ -1,0 +1,264 @@
+"""Plain prompts over an engine: a `CompletionClient`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import anyio
+import msgspec
+
+from tenuto.chat.choices import merge, params_of_choice, usage_of_choice
+from tenuto.chat.generation import close_session
+from tenuto.chat.local import ChatLimits
+from tenuto.chat.plain_text import PlainTextReader
+from tenuto.clock import Clock
+from tenuto.errors import ContextLengthError, InvalidRequest
+from tenuto.ids import IdSource, SessionId, TokenId
+from tenuto.offload import Offload
+from tenuto.protocol.chat import ChatUsage, TextDelta
+from tenuto.protocol.completion import (
+    MAX_COMPLETIONS,
+    CompletionEvent,
+    CompletionFinished,
+    CompletionRequest,
+)
+from tenuto.protocol.engine import (
+    EngineClient,
+    EngineInfo,
+    FinishReason,
+    GenerateParams,
+    GenerateUsage,
+    TokenDelta,
+)
+from tenuto.protocol.hints import RunHints
+from tenuto.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """One prompt, read."""
+
+    ids: tuple[TokenId, ...]
+    text: str  # to be echoed
+    first_choice: int
+
+
+@dataclass(frozen=True)
+class _Completion:
+    """One choice to generate."""
+
+    index: int  # among those of its prompt
+    prompt: _Prompt
+    session: SessionId
+    params: GenerateParams
+    num_shared: int | None  # see usage_of_choice
+    start_s: float
+
+    @property
+    def choice(self) -> int:
+        return self.prompt.first_choice + self.index
+
+
+class LocalCompletionClient:
+    """Every choice is generated in a session of its own, closed at the end whatever happens.
+
+    The choices of one prompt share its KV; equal beginnings of prompts are found in the engine's prefix cache.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        tokenizer: Tokenizer,
+        *,
+        ids: IdSource,
+        clock: Clock,
+        limits: ChatLimits = ChatLimits(),
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._ids = ids
+        self._clock = clock
+        self._limits = limits
+        self._preparing = Offload("tenuto-complete", limits.prepare_threads) if limits.prepare_threads else None
+
+    async def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
+        """See `CompletionClient.complete`.
+
+        Raises:
+            InvalidRequest: names the field.
+            ContextLengthError: a prompt and its completion do not fit, with the numbers.
+            QueueFull, NeverFits, EngineClosed: the engine's.
+        """
+        start_s = self._clock.now()
+        _check(request)
+        engine = await self._engine.info()
+        prompts = await self._prepare(request, engine)
+        streams = [self._of_prompt(prompt, request, start_s) for prompt in prompts]
+        async with aclosing(self._merged(streams)) as events:
+            async for event in events:
+                yield event
+
+    async def _prepare(self, request: CompletionRequest, engine: EngineInfo) -> list[_Prompt]:
+        def work() -> list[_Prompt]:
+            return [self._read(request, place, engine.max_model_tokens) for place in range(len(request.prompts))]
+
+        if self._preparing is None:
+            return work()
+        try:
+            return await self._preparing.run(work, self._limits.prepare_s)
+        except TimeoutError as error:
+            raise InvalidRequest(
+                f"the prompts took longer than {self._limits.prepare_s:g} s to encode; send fewer or shorter ones",
+                "prompt",
+            ) from error
+
+    def _read(self, request: CompletionRequest, place: int, max_tokens: int) -> _Prompt:
+        """Raises InvalidRequest, ContextLengthError."""
+        prompt, tokenizer = request.prompts[place], self._tokenizer
+        what, fix = f"prompt {place} with its completion", "shorten the prompt or lower max_tokens"
+        least = len(prompt) if not isinstance(prompt, str) else -(-len(prompt) // tokenizer.max_token_bytes)
+        room = max_tokens - (request.max_tokens or 1)
+        if least > room:  # however it is encoded: encoding megabytes takes seconds
+            raise ContextLengthError(least + max_tokens - room, max_tokens, what, fix)
+        ids = self._encode(prompt) if isinstance(prompt, str) else prompt
+        for token in ids:
+            if not 0 <= token < tokenizer.vocab_size:
+                raise InvalidRequest(
+                    f"prompt {place}: token id {token} is out of range: the vocabulary has {tokenizer.vocab_size}",
+                    "prompt",
+                )
+        if not ids:
+            raise InvalidRequest(f"prompt {place} has no tokens", "prompt")
+        if len(ids) > room:
+            raise ContextLengthError(len(ids) + max_tokens - room, max_tokens, what, fix)
+        echoed = (prompt if isinstance(prompt, str) else tokenizer.decode(ids)) if request.echo else ""
+        return _Prompt(tuple(ids), echoed, place * request.n)
+
+    def _encode(self, text: str) -> tuple[TokenId, ...]:
+        ids = tuple(self._tokenizer.encode_with_control(text))
+        bos = self._tokenizer.bos_id
+        return (bos, *ids) if self._tokenizer.add_bos and bos is not None and ids[:1] != (bos,) else ids
+
+    async def _of_prompt(
+        self, prompt: _Prompt, request: CompletionRequest, start_s: float
+    ) -> AsyncGenerator[CompletionEvent, None]:
+        """The events of one prompt's choices, interleaved."""
+        params = GenerateParams(
+            max_tokens=request.max_tokens,
+            sampling=request.sampling,
+            stop_ids=frozenset() if request.ignore_eos else self._tokenizer.eos_ids,
+            logprobs=request.logprobs,
+            hints=request.hints,
+        )
+        hints = request.hints
+        async with AsyncExitStack() as stack:
+            sessions = [await stack.enter_async_context(self._session(hints))]
+            num_shared: int | None = None
+            if request.n > 1:
+                if prompt.ids[1:]:  # the last id is left to each choice, since its logits are wanted
+                    await self._engine.append(sessions[0], prompt.ids[:-1], hints)
+                num_shared = (await self._engine.stats(sessions[0])).total_reused_tokens
+            while len(sessions) < request.n:
+                sessions.append(await stack.enter_async_context(self._session(hints, sessions[0])))
+            streams = []
+            for index, session in enumerate(sessions):
+                own = params_of_choice(params, index)
+                one = _Completion(index, prompt, session, own, num_shared, start_s)
+                streams.append(self._generate(one, PlainTextReader(self._tokenizer, request.stop, one.choice)))
+            async with aclosing(self._merged(streams)) as events:
+                async for event in events:
+                    yield event
+
+    def _merged(self, streams: list[AsyncGenerator[CompletionEvent, None]]) -> AsyncGenerator[CompletionEvent, None]:
+        return streams[0] if len(streams) == 1 else merge(streams, 3 * self._limits.cleanup_s)
+
+    @asynccontextmanager
+    async def _session(self, hints: RunHints, parent: SessionId | None = None) -> AsyncIterator[SessionId]:
+        """A session for the block."""
+        session = self._ids.session()
+        try:
+            await self._engine.open(session, parent=parent, hints=hints)
+            yield session
+        finally:
+            with anyio.move_on_after(self._limits.cleanup_s, shield=True):
+                await close_session(self._engine, session)
+
+    async def _generate(self, one: _Completion, reader: PlainTextReader) -> AsyncGenerator[CompletionEvent, None]:
+        """The events of one choice."""
+        known = 0 if one.num_shared is None else len(one.prompt.ids) - 1
+        if one.prompt.text:
+            yield TextDelta(text=one.prompt.text, choice=one.choice)
+        counts = _Counts()
+        ttft_s = 0.0
+        deltas = self._engine.generate(one.session, one.prompt.ids[known:], one.params)
+        async with aclosing(cast("AsyncGenerator[TokenDelta, None]", deltas)) as stream:
+            async for delta in stream:
+                ttft_s = ttft_s or self._clock.now() - one.start_s
+                counts.add(delta)
+                ends = delta.finish == "stop"
+                for event in reader.push_all(
+                    delta.ids[:-1] if ends else delta.ids, delta.logprobs[:-1] if ends else delta.logprobs
+                ):
+                    yield event
+                if reader.stopped:
+                    break
+        if not reader.stopped:
+            for event in reader.finish():
+                yield event
+        usage = counts.usage or await self._broken_off(one, counts)
+        times = {"ttft_s": ttft_s, "total_s": self._clock.now() - one.start_s}
+        chat_usage = ChatUsage(**(msgspec.structs.asdict(usage) | times))
+        yield CompletionFinished(
+            reason="length" if counts.finish == "length" and not reader.stopped else "stop",
+            usage=usage_of_choice(chat_usage, one.index, one.num_shared),
+            choice=one.choice,
+        )
+
+    async def _broken_off(self, one: _Completion, counts: _Counts) -> GenerateUsage:
+        """A stream that a stop string broke off gives no usage: take it from the session's counters."""
+        stats = await self._engine.stats(one.session)
+        num_prompt = len(one.prompt.ids)
+        before = (one.num_shared or 0) if one.index == 0 else 0  # when the prompt was computed for all choices
+        num_reused = min(num_prompt, stats.total_reused_tokens - before)
+        return GenerateUsage(
+            num_prompt=num_prompt,
+            num_shared=num_reused,
+            num_computed=num_prompt - num_reused,
+            num_generated=counts.num_generated,
+            num_forced=counts.num_forced,
+            num_accepted=counts.num_accepted,
+            num_steps=counts.num_steps,
+        )
+
+
+class _Counts:
+    """What the deltas of one stream add up to."""
+
+    def __init__(self) -> None:
+        self.num_generated = self.num_forced = self.num_accepted = self.num_steps = 0
+        self.finish: FinishReason | None = None
+        self.usage: GenerateUsage | None = None
+
+    def add(self, delta: TokenDelta) -> None:
+        self.num_generated += len(delta.ids)
+        self.num_forced += delta.num_forced
+        self.num_accepted += delta.accepted
+        self.num_steps += not delta.accepted
+        self.finish, self.usage = delta.finish, delta.usage
+
+
+def _check(request: CompletionRequest) -> None:
+    """Raises InvalidRequest."""
+    if request.max_tokens is not None and request.max_tokens < 1:
+        raise InvalidRequest(f"max_tokens is {request.max_tokens}; it must be at least 1", "max_tokens")
+    if request.n < 1 or not 1 <= len(request.prompts) * request.n <= MAX_COMPLETIONS:
+        raise InvalidRequest(
+            f"{len(request.prompts)} prompts with {request.n} choices each; 1 to {MAX_COMPLETIONS} completions are "
+            "served at once",
+            "prompt",
+        )
+    if not all(request.stop):
+        raise InvalidRequest("stop holds an empty string, which would end every completion", "stop")
