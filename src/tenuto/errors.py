@@ -11,6 +11,7 @@
     │   ├── TemplateError        the chat template refuses these messages
     │   ├── GrammarError         a grammar or JSON Schema cannot be compiled
     │   ├── SessionNotFound · SessionExists · SessionBusy
+    │   ├── SessionFileError     bytes that are no exported session, or not one of this model
     │   ├── Unauthorized         no API key was given, or one that is not known
     │   └── UnknownModel         no model of that name is served
     ├── CapacityError            the request is fine, the machine is not big or free enough
@@ -111,6 +112,10 @@ class SessionExists(RequestError):
 
 class SessionBusy(RequestError):
     """The session is computing for another call; await or cancel that one first."""
+
+
+class SessionFileError(RequestError):
+    """What is imported is no whole exported session, or one of another model; says what is wrong with it."""
 
 
 class Unauthorized(RequestError):

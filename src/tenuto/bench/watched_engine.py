@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 from tenuto.bench.stopwatch import TurnWatch
@@ -68,3 +68,12 @@ class WatchedEngine:
 
     async def counters(self) -> EngineCounters:
         return await self._engine.counters()
+
+    async def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
+        return await self._engine.tokens(session)
+
+    def export(self, session: SessionId) -> AsyncIterator[bytes]:
+        return self._engine.export(session)
+
+    async def import_(self, session: SessionId, pieces: AsyncIterator[bytes], hints: RunHints = RunHints()) -> None:
+        await self._engine.import_(session, pieces, hints)

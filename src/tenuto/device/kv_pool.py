@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tenuto.device import kv_tokens
 from tenuto.device.protocol import AttentionSpec
 
 
@@ -76,3 +77,27 @@ class ReferenceKVPool:
             group[:, :, :, to_blocks] = group[:, :, :, from_blocks]
         for scales in self._scales:
             scales[:, to_blocks] = scales[:, from_blocks]
+
+    @property
+    def layout(self) -> str:
+        return str(self.dtype).removeprefix("torch.") + (" with scales of values" if self._scales else "")
+
+    @property
+    def token_bytes(self) -> int:
+        return kv_tokens.token_bytes(self._views, self.block_size)
+
+    def read_tokens(self, slots: Sequence[int]) -> bytes:
+        return kv_tokens.read_tokens(self._views, self.block_size, slots)
+
+    def write_tokens(self, slots: Sequence[int], data: bytes) -> None:
+        kv_tokens.write_tokens(self._views, self.block_size, slots, data)
+
+    @property
+    def _views(self) -> list[Tensor]:
+        """Layer by layer: keys and values [num_blocks, block_size, G, D], then the scales, if any."""
+        views = []
+        for layer in self._layers:
+            views += [layer.keys.permute(1, 2, 0, 3), layer.values.permute(1, 2, 0, 3)]
+            if layer.value_scales is not None:
+                views.append(layer.value_scales.permute(1, 2, 0))
+        return views

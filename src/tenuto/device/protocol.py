@@ -133,7 +133,29 @@ class KVPool(Protocol):
     @property
     def num_bytes(self) -> int: ...
 
+    @property
+    def layout(self) -> str:
+        """What the bytes of `read_tokens` mean: they may be written to every pool of the same name for this model."""
+        ...
+
+    @property
+    def token_bytes(self) -> int:
+        """Length of one token's KV in `read_tokens`."""
+        ...
+
     def layer(self, index: int) -> LayerKV: ...
+
+    def read_tokens(self, slots: Sequence[int]) -> bytes:
+        """The KV of single tokens, scales included, one after the other.
+
+        Args:
+            slots: block * block_size + place in the block.
+        """
+        ...
+
+    def write_tokens(self, slots: Sequence[int], data: bytes) -> None:
+        """The reverse. Raises ValueError, with nothing written, for numbers that are not finite."""
+        ...
 
 
 class RotaryTable(Protocol):

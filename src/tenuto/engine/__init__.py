@@ -4,7 +4,7 @@
 torch, is imported from `tenuto.engine.executor`, so that a simulation runs without it.
 """
 
-from tenuto.engine.batch import Batch, BlockCopy, Delta, Executor, Output, SeenTokens, SequenceSlice
+from tenuto.engine.batch import Batch, BlockCopy, Delta, Executor, KVForm, Output, SeenTokens, SequenceSlice
 from tenuto.engine.client import ClientOptions, LocalEngineClient
 from tenuto.engine.config import EngineConfig, PolicyName
 from tenuto.engine.engine import Engine
@@ -17,6 +17,7 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "Executor",
+    "KVForm",
     "LocalEngineClient",
     "Output",
     "PolicyName",

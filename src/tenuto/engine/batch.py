@@ -130,10 +130,38 @@ class Output(msgspec.Struct, frozen=True):
     states: dict[int, NDArray[np.float64]] = {}  # by the index of the slice: the sums [hidden], if not broken
 
 
+class KVForm(msgspec.Struct, frozen=True):
+    """What the bytes of a token's KV mean, and how many they are."""
+
+    name: str
+    token_bytes: int
+
+
 class Executor(Protocol):
-    """Computes batches, one after the other. May run in a worker thread; any exception fails the batch."""
+    """Computes batches, one after the other. May run in a worker thread; any exception fails the batch.
+
+    Every call comes from that thread, in the order in which the core decided on it: what was allocated before a call
+    of `write_kv` is written before the next step computes.
+    """
 
     def execute(self, batch: Batch) -> Output: ...
+
+    @property
+    def kv_form(self) -> KVForm:
+        """From any thread."""
+        ...
+
+    def read_kv(self, slots: Sequence[int]) -> bytes:
+        """The KV of single tokens, one after the other.
+
+        Args:
+            slots: block * block_size + place in the block.
+        """
+        ...
+
+    def write_kv(self, slots: Sequence[int], data: bytes) -> None:
+        """The reverse. Raises SessionFileError, with nothing written, for bytes that are no KV."""
+        ...
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from types import TracebackType
+from typing import Any, TypeVar
 
 import msgspec
 
 from tenuto.clock import Clock
 from tenuto.engine.batch import Batch, Delta, Executor, Output
 from tenuto.engine.engine import Engine
+from tenuto.engine.session_transfer import SessionTransfer, Slots
 from tenuto.errors import EngineClosed, GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
 from tenuto.offload import Offload
@@ -20,6 +22,8 @@ from tenuto.protocol.counters import EngineCounters
 from tenuto.protocol.engine import EngineInfo, GenerateParams, PooledStates, Pooling, SessionStats, TokenDelta
 from tenuto.protocol.grammar import GrammarCompiler, GrammarSpec, TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
+
+T = TypeVar("T")
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +61,9 @@ class LocalEngineClient:
         self._streams: dict[RequestId, asyncio.Queue[Delta]] = {}
         self._wake = asyncio.Event()
         self._stopping = False
-        self._num_embedded = 0
+        self._num_hidden = 0  # sessions of our own so far
+        self._transfer = SessionTransfer(engine, executor, clock, info, self)
+        self._between_steps: list[tuple[Callable[[], None], asyncio.Future[Any]]] = []  # once no step is in flight
         self._loop: asyncio.Task[None] | None = None
         self._step_thread: ThreadPoolExecutor | None = None
         self._compiling = Offload("tenuto-grammar", max_threads=2)
@@ -125,8 +131,8 @@ class LocalEngineClient:
 
     async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:
         self._check_open()
-        self._num_embedded += 1
-        session = SessionId(f"\0embed-{self._num_embedded}")  # a name that no caller's session has
+        self._num_hidden += 1
+        session = SessionId(f"\0embed-{self._num_hidden}")  # a name that no caller's session has
         self._engine.open(session, self._clock.now(), hints=hints)
         try:
             request = self._engine.embed(session, ids, pooling, self._clock.now(), hints)
@@ -156,11 +162,72 @@ class LocalEngineClient:
         self._check_open()
         return self._engine.stats(session, self._clock.now())
 
+    async def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
+        self._check_open()
+        return self._engine.tokens(session)
+
+    async def export(self, session: SessionId) -> AsyncGenerator[bytes, None]:
+        self._check_open()
+        self._num_hidden += 1
+        async with aclosing(self._transfer.export(session, self._num_hidden)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def import_(self, session: SessionId, pieces: AsyncIterator[bytes], hints: RunHints = RunHints()) -> None:
+        self._check_open()
+        self._num_hidden += 1
+        await self._transfer.import_(session, pieces, hints, self._num_hidden)
+
     async def counters(self) -> EngineCounters:
         self._check_open()
         return msgspec.structs.replace(self._engine.counters(), levels=self._engine.levels())
 
+    async def beside_steps(self, choose: Callable[[], Slots | None], act: Callable[[Slots], T]) -> T | None:
+        """See `StepLoop`: for SessionTransfer."""
+        self._check_open()
+        chosen: asyncio.Future[asyncio.Future[T] | None] = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            # Both in one go: a step that is scheduled later also computes later.
+            try:
+                slots = choose()
+                chosen.set_result(None if slots is None else self._on_executor(lambda: act(slots)))
+            except Exception as error:  # noqa: BLE001 - the caller's, who waits for it
+                chosen.set_exception(error)
+
+        if self._engine.is_in_flight:
+            self._between_steps.append((begin, chosen))
+        else:
+            begin()
+        acting = await chosen
+        if acting is None:
+            return None
+        outcome: T = await self._outcome(acting)
+        return outcome
+
     # Inside
+
+    def _on_executor(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """After all that the executor was asked for before."""
+        loop = asyncio.get_running_loop()
+        if self._step_thread is not None:
+            return loop.run_in_executor(self._step_thread, work)
+        done: asyncio.Future[T] = loop.create_future()
+        done.set_result(work())
+        return done
+
+    async def _outcome(self, acting: asyncio.Future[T]) -> T:
+        try:
+            return await acting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if acting.cancelled() and task is not None and not task.cancelling():
+                self._check_open()  # the executor's thread was stopped, nobody cancelled the caller
+            raise
+        except TenutoError:
+            raise
+        except Exception as error:
+            raise StepFailed(f"the device failed to read or write KV: {error}") from error
 
     def _check_open(self) -> None:
         if self._closed is not None:
@@ -210,6 +277,7 @@ class LocalEngineClient:
                 self._deliver(self._engine.take_deltas())
                 if batch is not None:
                     self._deliver(await self._step(batch))
+                    self._begin_between_steps()
                 else:
                     self._wake.clear()
                     await self._wake.wait()
@@ -219,6 +287,12 @@ class LocalEngineClient:
             closed.__cause__ = error
             self._close(closed)
             raise
+
+    def _begin_between_steps(self) -> None:
+        waiting, self._between_steps = self._between_steps, []
+        for begin, chosen in waiting:
+            if not chosen.done():
+                begin()
 
     async def _step(self, batch: Batch) -> list[Delta]:
         try:
@@ -247,4 +321,8 @@ class LocalEngineClient:
     def _close(self, reason: EngineClosed) -> None:
         if self._closed is None:
             self._closed = reason
+            for _, chosen in self._between_steps:
+                if not chosen.done():
+                    chosen.set_exception(EngineClosed(*reason.args))
+            self._between_steps.clear()
             self._deliver(self._engine.abort_all(reason, self._clock.now()))

@@ -53,6 +53,7 @@ class Engine:
         self._ledger = ServiceLedger()
         self._epoch = 0
         self._num_opened = 0
+        self._num_imported = 0
         self._num_requests = 0
 
     # Sessions
@@ -65,8 +66,7 @@ class Engine:
         Raises SessionExists, SessionNotFound (parent), and SessionBusy if the parent computes: its tokens would be
         a moving target. The tenant of a fork is its parent's.
         """
-        if session in self._sessions:
-            raise SessionExists(f"session {session} is open already; close it first")
+        self.check_new(session)
         if parent is None:
             table, tokens, estimates = BlockTable(self._namespace(hints)), [], UNKNOWN
         else:
@@ -74,11 +74,7 @@ class Engine:
             if hints.tenant and hints.tenant != source.table.namespace.tenant:
                 raise InvalidRequest("a fork stays with its parent's tenant", "tenant")
             table, tokens, estimates = self._cache.fork(source.table), list(source.tokens), source.estimates
-        self._num_opened += 1
-        opened = Session(session, self._num_opened, hints, table, self._ledger.of(hints), tokens)
-        opened.estimates = estimates
-        opened.last_used_s = opened.phase_since_s = now
-        self._sessions[session] = opened
+        self._add(session, hints, table, tokens, now).estimates = estimates
 
     def append(self, session: SessionId, ids: Sequence[TokenId], now: float, hints: RunHints = RunHints()) -> RequestId:
         """Add ids and compute them. Without uncomputed tokens the request is done at once."""
@@ -165,13 +161,57 @@ class Engine:
         target = self._session(session)
         if target.request is not None:
             self._stepper.abort(target.request, Cancelled(f"session {session} was closed"), now)
-        self._cache.release(target.table)
+        # What was imported, nobody else will ever look for.
+        (self._cache.withdraw if target.table.namespace.origin else self._cache.release)(target.table)
         self._speculator.forget(target)
         del self._sessions[session]
 
     def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
         """The ids the session holds."""
         return tuple(self._session(session).tokens)
+
+    # Sessions that move: see SessionTransfer
+
+    def check_new(self, session: SessionId) -> None:
+        """Raises SessionExists."""
+        if session in self._sessions:
+            raise SessionExists(f"session {session} is open already; close it first")
+
+    def open_imported(self, session: SessionId, tokens: Sequence[TokenId], now: float, hints: RunHints) -> None:
+        """New session whose KV may be added; it is shared with forks only. Raises what `open` and `append` raise."""
+        self.check_new(session)
+        door.check_ids(tokens, self.config.vocab_size)
+        door.check_append(0, len(tokens), self.config)
+        self._num_imported += 1
+        origin = f"import {self._num_imported}"
+        self._add(session, hints, BlockTable(self._namespace(hints)._replace(origin=origin)), list(tokens), now)
+
+    def add_kv(self, session: SessionId, first: int, end: int, now: float) -> list[int] | None:
+        """Slots for the KV of tokens `first .. end - 1`, to be written before the next step: it counts as there.
+
+        None if there is no room, or what was added before is gone. Not while a step is in flight.
+        """
+        assert not self._stepper.is_in_flight, "blocks are allocated between steps"
+        target = self._session(session)
+        if target.request is not None or target.table.num_computed != first:
+            return None
+        if not self._scheduler.give_up_idle(self._cache.missing_blocks(target.table, end), now, keep=target):
+            return None
+        self._cache.add(target.table, end - first, target.tokens)
+        return self._cache.slots(target.table, first, end)
+
+    def kv_slots(self, session: SessionId, first: int, end: int) -> list[int] | None:
+        """Where the KV of tokens `first .. end - 1` lies; None if some of them have none."""
+        table = self._session(session).table
+        return self._cache.slots(table, first, end) if end <= table.num_computed else None
+
+    def rename(self, session: SessionId, name: SessionId, now: float) -> None:
+        """Raises SessionExists."""
+        renamed = self._session(session)
+        self.check_new(name)
+        self._sessions[name] = self._sessions.pop(session)
+        renamed.id = name
+        renamed.touch(now)
 
     def stats(self, session: SessionId, now: float) -> SessionStats:
         target = self._session(session)
@@ -194,6 +234,11 @@ class Engine:
         )
 
     # Steps
+
+    @property
+    def is_in_flight(self) -> bool:
+        """A step was scheduled and is not committed yet."""
+        return self._stepper.is_in_flight
 
     @property
     def has_work(self) -> bool:
@@ -233,7 +278,7 @@ class Engine:
             self._scheduler.preempt(request, now)
         for session in self._sessions.values():
             self._cache.release(session.table)
-            session.table.namespace = session.table.namespace._replace(epoch=self._epoch)
+            session.table.namespace = session.table.namespace._replace(epoch=self._epoch, origin="")
             if session.request is not None and session.request.started_s is None:
                 session.request.num_held = 0
         self._cache.clear()
@@ -303,6 +348,15 @@ class Engine:
                 assert drafting or len(session.table.blocks) <= known, "blocks of wrong drafts are kept"
 
     # Inside
+
+    def _add(
+        self, session: SessionId, hints: RunHints, table: BlockTable, tokens: list[TokenId], now: float
+    ) -> Session:
+        self._num_opened += 1
+        added = Session(session, self._num_opened, hints, table, self._ledger.of(hints), tokens)
+        added.last_used_s = added.phase_since_s = now
+        self._sessions[session] = added
+        return added
 
     def _namespace(self, hints: RunHints) -> Namespace:
         return Namespace(epoch=self._epoch, kv_type=self.config.kv_type, tenant=hints.tenant)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tenuto.engine.batch import Batch, Output, SequenceSlice
+from tenuto.engine.batch import Batch, KVForm, Output, SequenceSlice
 from tenuto.engine.sampler import sample
+from tenuto.errors import SessionFileError
 from tenuto.ids import TokenId
 from tenuto.model import Decoder, RaggedBatch
 
@@ -50,6 +51,21 @@ class ModelExecutor:
             {index: scores for index, scores in zip(sampling, chosen.logprobs, strict=True) if scores},
             states,
         )
+
+    @property
+    def kv_form(self) -> KVForm:
+        return KVForm(self._kv.layout, self._kv.token_bytes)
+
+    @torch.inference_mode()
+    def read_kv(self, slots: Sequence[int]) -> bytes:
+        return self._kv.read_tokens(slots)
+
+    @torch.inference_mode()
+    def write_kv(self, slots: Sequence[int], data: bytes) -> None:
+        try:
+            self._kv.write_tokens(slots, data)
+        except ValueError as error:
+            raise SessionFileError(f"the exported session is unusable: {error}") from error
 
 
 def to_ragged(batch: Batch, block_size: int) -> RaggedBatch:

@@ -157,6 +157,21 @@ class KVCache:
                 table.blocks[index] = node.block
             table.path.append(node)
 
+    def add(self, table: BlockTable, num_tokens: int, tokens: Sequence[TokenId]) -> None:
+        """Blocks for the KV of the next `num_tokens` tokens, which comes from outside, as if it were there already.
+
+        The caller has made sure that `missing_blocks` are available.
+        """
+        copy = self.prepare_write(table, table.num_computed + num_tokens)
+        assert copy is None, "KV from outside is added to blocks of its own"
+        self.commit(table, num_tokens, tokens)
+
+    def slots(self, table: BlockTable, first: int, end: int) -> list[int]:
+        """Where the KV of computed tokens lies: block * block_size + place in the block."""
+        assert end <= table.num_computed, "tokens without KV have no slots"
+        size = self.block_size
+        return [table.blocks[i // size] * size + i % size for i in range(first, end)]
+
     def truncate(self, table: BlockTable, num_tokens: int) -> None:
         """Forget the KV after the first `num_tokens` tokens, and blocks that hold none of the rest."""
         table.num_computed = min(table.num_computed, num_tokens)
@@ -180,7 +195,7 @@ class KVCache:
         self.truncate(table, 0)
 
     def withdraw(self, table: BlockTable) -> None:
-        """Release a table whose KV is broken. What no other table holds is not kept in the cache either."""
+        """Release a table whose KV is of no more use. What no other table holds is not kept in the cache either."""
         path = list(table.path)
         self.release(table)
         first = next((node for node in path if not node.referenced), None)

@@ -18,6 +18,7 @@ class Namespace(NamedTuple):
     kv_type: str = ""
     adapter: str = ""
     tenant: str = ""
+    origin: str = ""  # of KV that was not computed here, and so is not trusted: shared only within what was imported
 
 
 class Node:

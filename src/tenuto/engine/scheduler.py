@@ -74,6 +74,19 @@ class Scheduler:
         assert shares or not self.waiting, "requests wait, but none could be scheduled"
         return shares
 
+    def give_up_idle(self, num_blocks: int, now: float, keep: Session | None = None) -> bool:
+        """Take KV from sessions that compute for nobody, not from `keep`, until so many blocks are available."""
+        cache = self._cache
+        if num_blocks <= cache.num_available:
+            return True
+        idle = [s for s in self._sessions.values() if s.request is None and s.table.blocks and s is not keep]
+        while idle and num_blocks > cache.num_available:
+            victim = self._select_idle(idle, now)
+            idle.remove(victim)
+            self._discard(victim)
+            self.num_discarded_idle += 1
+        return num_blocks <= cache.num_available
+
     def preempt(self, request: Request, now: float) -> None:
         """Back to waiting, in its old place; its tokens stay, its KV is computed again."""
         assert request.state == "running"
@@ -198,14 +211,8 @@ class Scheduler:
     def _make_room(self, walk: _Walk, num_blocks: int, *, preempt: bool = True) -> bool:
         """Give up KV until so many blocks are available; False if there is no more to give up."""
         cache = self._cache
-        if num_blocks <= cache.num_available:
+        if self.give_up_idle(num_blocks, walk.now):
             return True
-        idle = [s for s in self._sessions.values() if s.request is None and s.table.blocks]
-        while idle and num_blocks > cache.num_available:
-            victim = self._select_idle(idle, walk.now)
-            idle.remove(victim)
-            self._discard(victim)
-            self.num_discarded_idle += 1
         for request in reversed(walk.order[walk.index + 1 :]):
             if num_blocks <= cache.num_available:
                 return True

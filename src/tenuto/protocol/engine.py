@@ -23,6 +23,7 @@ Pooling: TypeAlias = Literal["first", "last", "mean"]
 
 MAX_LOGIT_BIASES = 1024  # ids that one request may favour or disfavour
 MAX_TOP_LOGPROBS = 20
+MAX_PIECE_BYTES = 1 << 20  # longest piece of an exported session
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +189,33 @@ class EngineClient(Protocol):
         ...
 
     async def stats(self, session: SessionId) -> SessionStats: ...
+
+    async def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
+        """The ids that the session holds; while it computes, those so far."""
+        ...
+
+    def export(self, session: SessionId) -> AsyncIterator[bytes]:
+        """The session as bytes, in pieces of at most MAX_PIECE_BYTES: its tokens, and the KV of its computed part.
+
+        It is exported as it is when the first piece is asked for, and may go on meanwhile; SessionBusy if it computes
+        then. Nothing is pinned: where the pool takes its KV back meanwhile, the export ends with fewer computed tokens
+        (all tokens are there). Close the iterator when it is not read to its end.
+        """
+        ...
+
+    async def import_(self, session: SessionId, pieces: AsyncIterator[bytes], hints: RunHints = RunHints()) -> None:
+        """Open a session as it was exported, here or elsewhere; the pieces may be cut anywhere, and are not trusted.
+
+        It is there when the call returns, or not at all. Its KV is bit for bit what was exported where this engine
+        keeps KV in the same form and has room; the rest is computed when it is next used. What came from outside is
+        shared with nobody but the session's forks.
+
+        Raises:
+            SessionExists: a session of that name is open.
+            SessionFileError: the bytes are no whole exported session, or the fingerprint of its model is another.
+            ContextLengthError, NeverFits: it has more tokens than fit here.
+        """
+        ...
 
     async def counters(self) -> EngineCounters:
         """Counts since the engine began, and how things stand, for metrics; cheap. EngineClosed once it has stopped."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tenuto.engine.batch import Batch, Output, SeenTokens, SequenceSlice
+from tenuto.engine.batch import Batch, KVForm, Output, SeenTokens, SequenceSlice
 from tenuto.ids import BlockId, TokenId
 from tenuto.protocol.engine import GenerateParams, Pooling, SamplingParams, TokenLogprob
 from tenuto.protocol.grammar import TokenMask
@@ -190,6 +190,19 @@ class FakeExecutor:
     def poison(self, blocks: Iterable[BlockId]) -> None:
         """Fill blocks with a value that must never be read."""
         self._kv.reshape(-1, self.block_size)[list(blocks)] = POISON
+
+    @property
+    def kv_form(self) -> KVForm:
+        return KVForm("fake", 8)
+
+    def read_kv(self, slots: Sequence[int]) -> bytes:
+        """Raises AssertionError for a slot that was never written."""
+        read = self._kv[list(slots)]
+        assert not (read == POISON).any(), "a slot is read that was never written, or freed"
+        return read.astype("<u8").tobytes()
+
+    def write_kv(self, slots: Sequence[int], data: bytes) -> None:
+        self._kv[list(slots)] = np.frombuffer(data, dtype="<u8")
 
     def execute(self, batch: Batch) -> Output:
         """Raises AssertionError for a batch that reads what was never written, or writes a slot twice."""

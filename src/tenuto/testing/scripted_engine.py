@@ -19,6 +19,7 @@ from tenuto.errors import (
     InvalidRequest,
     SessionBusy,
     SessionExists,
+    SessionFileError,
     SessionNotFound,
 )
 from tenuto.ids import SessionId, TokenId
@@ -180,8 +181,7 @@ class ScriptedEngine:
 
     async def open(self, session: SessionId, *, parent: SessionId | None = None, hints: RunHints = RunHints()) -> None:
         self._call("open")
-        if session in self._sessions:
-            raise SessionExists(f"session {session} is already open")
+        self._check_new(session)
         opened = _Session()
         if parent is not None:
             source = self._find_idle(parent)
@@ -291,6 +291,34 @@ class ScriptedEngine:
         for token in pooled:
             vector[token % HIDDEN_SIZE] += 1 / len(pooled)
         return PooledStates(vector=vector, usage=GenerateUsage(num_prompt=len(ids), num_computed=len(ids)))
+
+    async def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
+        self._call("tokens")
+        return tuple(self._find(session).tokens)
+
+    async def export(self, session: SessionId) -> AsyncIterator[bytes]:
+        """Tokens and how many of them have KV, in pieces of a few bytes."""
+        self._call("export")
+        found = self._find_idle(session)
+        data = msgspec.json.encode((found.tokens, found.num_computed))
+        for first in range(0, len(data), 16):
+            yield data[first : first + 16]
+
+    async def import_(self, session: SessionId, pieces: AsyncIterator[bytes], hints: RunHints = RunHints()) -> None:
+        self._call("import_")
+        self._check_new(session)
+        try:
+            decoded = msgspec.json.decode(b"".join([p async for p in pieces]), type=tuple[list[int], int])
+        except msgspec.DecodeError as error:
+            raise SessionFileError(f"not an exported session: {error}") from error
+        tokens, num_computed = list(map(TokenId, decoded[0])), decoded[1]
+        self._check_room(_Session(), len(tokens))
+        self._check_new(session)
+        self._sessions[session] = _Session(tokens, num_computed)
+
+    def _check_new(self, session: SessionId) -> None:
+        if session in self._sessions:
+            raise SessionExists(f"session {session} is already open")
 
     async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
         self._call("suspend")

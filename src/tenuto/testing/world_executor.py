@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 
-from tenuto.engine import Batch, Output
+from tenuto.engine import Batch, KVForm, Output
 from tenuto.ids import TokenId
 from tenuto.testing.fake_executor import FakeExecutor
 from tenuto.testing.world_history import History
@@ -43,6 +44,16 @@ class FaultyExecutor:
                 ids = (TokenId(self.inner.vocab_size), *output.token_ids[1:])
                 return msgspec.structs.replace(output, token_ids=ids)
         raise DeviceFault(f"simulated device fault {kind} the step")
+
+    @property
+    def kv_form(self) -> KVForm:
+        return self.inner.kv_form
+
+    def read_kv(self, slots: Sequence[int]) -> bytes:
+        return self.inner.read_kv(slots)
+
+    def write_kv(self, slots: Sequence[int], data: bytes) -> None:
+        self.inner.write_kv(slots, data)
 
     def _compute(self, batch: Batch) -> Output:
         try:

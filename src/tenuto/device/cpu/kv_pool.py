@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tenuto.device import kv_tokens
 from tenuto.device.cpu.library import LayerStruct
 from tenuto.device.protocol import AttentionSpec, KVType
 
@@ -49,6 +50,18 @@ class CpuLayerKV:
         """Everything that belongs to blocks; the second dimension is the block."""
         return self.keys, self.values, self.key_scales, self.value_scales
 
+    @property
+    def token_views(self) -> list[Tensor]:
+        """The same, one token after the other: [num_blocks, 16 tokens, ...]; INT8 values [num_blocks, 4, 4, ...]."""
+        heads, blocks = self.keys.shape[:2]
+        size = self.spec.head_dim
+        if self.keys.dtype == torch.float32:
+            keys = self.keys.view(heads, blocks, size, BLOCK_SIZE).permute(1, 3, 0, 2)
+            return [keys, self.values.view(heads, blocks, BLOCK_SIZE, size).permute(1, 2, 0, 3)]
+        keys = self.keys.view(heads, blocks, size // 4, BLOCK_SIZE, 4).permute(1, 3, 0, 2, 4)
+        values = self.values.view(heads, blocks, size // 16, 4, 16, 4).permute(1, 3, 5, 0, 2, 4)
+        return [keys, values, self.key_scales.permute(1, 2, 0), self.value_scales.permute(1, 2, 0)]
+
 
 class CpuKVPool:
     """All layers' KV, zeroed."""
@@ -74,3 +87,22 @@ class CpuKVPool:
         for layer in self._layers:
             for stored in layer.tensors:
                 stored[:, targets] = stored[:, sources]
+
+    @property
+    def layout(self) -> str:
+        scaled = bool(self._layers[0].key_scales.numel())
+        return "int8 with brain float scales, keys raised by 128" if scaled else "float32"
+
+    @property
+    def token_bytes(self) -> int:
+        return kv_tokens.token_bytes(self._views, BLOCK_SIZE)
+
+    def read_tokens(self, slots: Sequence[int]) -> bytes:
+        return kv_tokens.read_tokens(self._views, BLOCK_SIZE, slots)
+
+    def write_tokens(self, slots: Sequence[int], data: bytes) -> None:
+        kv_tokens.write_tokens(self._views, BLOCK_SIZE, slots, data)
+
+    @property
+    def _views(self) -> list[Tensor]:
+        return [view for layer in self._layers for view in layer.token_views]
