@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from tenuto.checkpoint import TokenizerFiles, open_checkpoint
+from tenuto.text.gguf_vocabulary import from_gguf
 from tenuto.text.tokenizer import Tokenizer
 
 
@@ -24,3 +26,16 @@ def embedded_files() -> TokenizerFiles:
 @lru_cache(maxsize=1)
 def embedded_tokenizer() -> Tokenizer:
     return Tokenizer.from_files(embedded_files())
+
+
+@lru_cache(maxsize=1)
+def thinking_tokenizer() -> Tokenizer:
+    """The same with `<think>` and `</think>` as special tokens of their own, in place of two that nobody needs."""
+    files = embedded_files()
+    assert files.gguf is not None
+    vocabulary = from_gguf(files.gguf)
+    control, token_bytes = dict(vocabulary.control), list(vocabulary.token_bytes)
+    for old, new in (("<repo_name>", "<think>"), ("<reponame>", "</think>")):
+        control[new] = control.pop(old)
+        token_bytes[control[new]] = new.encode()
+    return Tokenizer(replace(vocabulary, control=control, token_bytes=tuple(token_bytes)), files)

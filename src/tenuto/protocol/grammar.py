@@ -20,12 +20,21 @@ class Relaxation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class ReasoningFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """The tags around what a model thinks before the text that a grammar is about."""
+
+    open: str
+    close: str
+    is_open: bool = False  # the prompt has the opening tag already; otherwise the model may think first, or not
+
+
 class GrammarSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A grammar as plain data, so that it can cross a process."""
 
     kind: Literal["lark", "json_schema", "regex", "choices"]
     source: str  # the grammar's text; JSON text for a schema, and for choices, which are a list of strings
     relaxed: tuple[Relaxation, ...] = ()  # what the source leaves out of the tools' schemas it was made from
+    reasoning: ReasoningFrame | None = None  # the grammar begins after it; None: at once
 
 
 class TokenGrammar(Protocol):

@@ -6,12 +6,14 @@ import re
 import threading
 from collections import OrderedDict
 
+import msgspec
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from tenuto.errors import GrammarError
 from tenuto.ids import TokenId
-from tenuto.protocol.grammar import GrammarSpec, TokenMask
+from tenuto.protocol.grammar import GrammarSpec, ReasoningFrame, TokenGrammar, TokenMask
+from tenuto.text.after_reasoning import AfterReasoning, ReasoningWords
 from tenuto.text.hermes_parser import CLOSE, OPEN
 from tenuto.text.json_schema import normalise, parse_schema
 from tenuto.text.json_schema_compile import library_fault
@@ -65,13 +67,15 @@ class LLGuidanceCompiler:
             n_vocab=tokenizer.vocab_size,
             eos_token=sorted(tokenizer.eos_ids),
         )
+        self._vocabulary = tokenizer
+        self._words: dict[tuple[str, str], ReasoningWords] = {}  # a model has one pair of tags
         self._compiled: OrderedDict[GrammarSpec, CompiledGrammar] = OrderedDict()
         self._lock = threading.Lock()
         # The library's defaults, except for the grammar's size, which a long conversation to copy from exceeds, and the
         # items of a step: objects of a thousand optional properties need some. Steps then take 0.2 s at worst.
         self._limits = LLParserLimits(max_grammar_size=2_000_000, max_items_in_row=6_000)
 
-    def compile(self, spec: GrammarSpec) -> CompiledGrammar:
+    def compile(self, spec: GrammarSpec) -> TokenGrammar:
         """A fresh matcher. May be called from several threads.
 
         The last few grammars are kept with their first mask computed, so that an agent whose tools stay the same does
@@ -80,6 +84,19 @@ class LLGuidanceCompiler:
         Raises:
             GrammarError: with the library's own reason, which says where and why.
         """
+        if spec.reasoning is not None:
+            words = self._words_of(spec.reasoning)
+            alone = msgspec.structs.replace(spec, reasoning=None)
+            return AfterReasoning(self._fresh(alone), words, spec.reasoning.is_open)
+        return self._fresh(spec)
+
+    def _words_of(self, frame: ReasoningFrame) -> ReasoningWords:
+        tags = (frame.open, frame.close)
+        words = self._words.get(tags) or ReasoningWords(self._vocabulary, frame)
+        self._words = {tags: words}
+        return words
+
+    def _fresh(self, spec: GrammarSpec) -> CompiledGrammar:
         with self._lock:
             known = self._compiled.get(spec)
             if known is not None:
