@@ -7,6 +7,7 @@
     │   └── HubError             a model cannot be got from a hub, or is not in the cache
     ├── RequestError             the caller asked for something we cannot do; nothing changed
     │   ├── InvalidRequest       a field is missing, malformed or out of range
+    │   │   └── NotStored        a field names a response or item that is not kept
     │   ├── ContextLengthError   more tokens than the model, or the session, can hold
     │   ├── TemplateError        the chat template refuses these messages
     │   ├── GrammarError         a grammar or JSON Schema cannot be compiled
@@ -77,6 +78,10 @@ class InvalidRequest(RequestError):
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
+
+
+class NotStored(InvalidRequest):
+    """A response or an item of that id is not kept: it never was, it has expired, or it was deleted."""
 
 
 class ContextLengthError(RequestError):

@@ -11,7 +11,7 @@ from tenuto.chat.conversation import Conversation
 from tenuto.chat.history import arrange
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import TokenId
-from tenuto.protocol.chat import MAX_CHOICES, ChatRequest, NamedTool
+from tenuto.protocol.chat import MAX_CHOICES, AllowedTools, ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.engine import GenerateParams
 from tenuto.protocol.grammar import GrammarSpec, Relaxation
 from tenuto.protocol.messages import ToolSpec
@@ -101,17 +101,35 @@ def _tools(request: ChatRequest) -> tuple[ToolSpec, ...]:
             raise InvalidRequest(f"tools declares {tool.name!r} twice; names must differ", param="tools")
         names[tool.name] = None
     choice = request.tool_choice
-    if isinstance(choice, NamedTool) and choice.name not in names:
-        declared = ", ".join(names) or "none"
-        raise InvalidRequest(f"tool_choice names {choice.name!r}, which is not in tools ({declared})", "tool_choice")
+    named = (
+        (choice.name,) if isinstance(choice, NamedTool) else choice.names if isinstance(choice, AllowedTools) else ()
+    )
+    for name in named:
+        if name not in names:
+            declared = ", ".join(names) or "none"
+            raise InvalidRequest(f"tool_choice names {name!r}, which is not in tools ({declared})", "tool_choice")
+    if isinstance(choice, AllowedTools) and not choice.names:
+        raise InvalidRequest("tool_choice allows no tool at all; use none", param="tool_choice")
     if choice == "required" and not names:
         raise InvalidRequest("tool_choice is required, but tools is empty", param="tool_choice")
     return () if choice == "none" else request.tools
 
 
+def _named(choice: ToolChoice | AllowedTools) -> tuple[str, ...]:
+    match choice:
+        case NamedTool(name=name):
+            return (name,)
+        case AllowedTools(names=names):
+            return names
+        case _:
+            return ()
+
+
 def _grammar(request: ChatRequest, tools: Sequence[ToolSpec], tool_format: ToolCallFormat) -> GrammarSpec | None:
     """Arguments declared as copied may hold only what the user or a tool said: not the system, no worked example."""
     response, choice = request.response, request.tool_choice
+    if isinstance(choice, AllowedTools):
+        tools, choice = [tool for tool in tools if tool.name in choice.names], choice.mode
     if response is not None and (choice == "required" or isinstance(choice, NamedTool)):
         raise InvalidRequest(
             "response says what the reply is, but tool_choice asks for a call; leave out one", "response"

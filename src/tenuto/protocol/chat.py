@@ -25,6 +25,14 @@ class NamedTool(msgspec.Struct, frozen=True):
 
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool
 
+
+class AllowedTools(msgspec.Struct, frozen=True):
+    """Tool choice: as the mode says, but only these of the tools. The model is told of all, so the prompt stays."""
+
+    names: tuple[str, ...]
+    mode: Literal["auto", "required"] = "auto"
+
+
 TemplateOption: TypeAlias = bool | int | float | str
 
 
@@ -34,7 +42,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
     examples: tuple[Message, ...] = ()  # worked examples, rendered as turns after the system message
     tools: tuple[ToolSpec, ...] = ()
-    tool_choice: ToolChoice = "auto"
+    tool_choice: ToolChoice | AllowedTools = "auto"
     parallel_tool_calls: bool = True
     response: GrammarSpec | None = None  # what the reply's text must be; with tools, unless it calls one
     max_tokens: int | None = None

@@ -50,5 +50,5 @@ class CompletionClient(Protocol):
     """
 
     def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
-        """The events of all choices come interleaved. Closing the iterator early cancels all; so does an error of one."""
+        """The events of all choices, interleaved. Closing the iterator early cancels all; so does an error of one."""
         ...

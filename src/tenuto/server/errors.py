@@ -18,12 +18,14 @@ from tenuto.errors import (
     EngineClosed,
     InvalidRequest,
     NeverFits,
+    NotStored,
     QueueFull,
     RequestError,
     SessionBusy,
     SessionExists,
     SessionNotFound,
     TenutoError,
+    Unauthorized,
     UnknownModel,
 )
 from tenuto.server.limits import ServerLimits
@@ -32,7 +34,9 @@ _log = structlog.get_logger("tenuto.server")
 
 # First match wins. OpenAI's own code where clients look for one, else None: the error's class as its code.
 _KINDS: tuple[tuple[type[TenutoError], int, str, str | None], ...] = (
+    (Unauthorized, 401, "invalid_request_error", "invalid_api_key"),
     (UnknownModel, 404, "invalid_request_error", "model_not_found"),
+    (NotStored, 404, "invalid_request_error", None),
     (SessionNotFound, 404, "invalid_request_error", None),
     (SessionExists, 409, "invalid_request_error", None),
     (SessionBusy, 409, "invalid_request_error", None),
@@ -60,6 +64,11 @@ def status_and_body(error: Exception) -> tuple[int, dict[str, Any]]:
     return 500, error_body("the server failed to answer; the error was logged", "server_error", "internal_error")
 
 
+def kind_of(error: Exception) -> str:
+    """The error's name in metrics and logs."""
+    return error.code if isinstance(error, TenutoError) else "internal_error"
+
+
 def error_body(message: str, error_type: str, code: str | None, param: str | None = None) -> dict[str, Any]:
     return {"error": {"message": message, "type": error_type, "param": param, "code": code}}
 
@@ -82,7 +91,11 @@ def _where(error: BaseException) -> list[str]:
 
 def error_response(error: Exception, limits: ServerLimits) -> Response:
     status, body = status_and_body(error)
-    headers = {"Retry-After": str(limits.retry_after_s)} if isinstance(error, QueueFull) else None
+    headers: dict[str, str] = {}
+    if isinstance(error, QueueFull):
+        headers["Retry-After"] = str(error.retry_after_s or limits.retry_after_s)
+    elif isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(body, status, headers)
 
 
@@ -90,6 +103,7 @@ def install_error_handlers(app: FastAPI, limits: ServerLimits) -> None:
     """Every error the routes raise leaves in OpenAI's shape; what is not listed here is RequestScope's to answer."""
 
     async def on_tenuto_error(request: Request, error: Exception) -> Response:
+        request.state.record.error = kind_of(error)
         log_if_unexpected(error, request.state.request_id)
         return error_response(error, limits)
 
@@ -98,10 +112,13 @@ def install_error_handlers(app: FastAPI, limits: ServerLimits) -> None:
         message = str(error.detail)
         if error.status_code in (404, 405):
             message = f"{request.method} {request.url.path[:200]} is not served here"
-        body = error_body(message, "invalid_request_error", _HTTP_CODES.get(error.status_code))
+        code = _HTTP_CODES.get(error.status_code)
+        request.state.record.error = code or f"http_{error.status_code}"
+        body = error_body(message, "invalid_request_error", code)
         return JSONResponse(body, error.status_code, error.headers)
 
-    async def on_validation_error(_: Request, error: Exception) -> Response:
+    async def on_validation_error(request: Request, error: Exception) -> Response:
+        request.state.record.error = "invalid_request"
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])

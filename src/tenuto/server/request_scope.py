@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.ids import IdSource
@@ -50,3 +50,10 @@ class RequestScope:
             if started:
                 raise  # half an answer is out; only closing the connection tells the client that it is not whole
             await error_response(error, self._limits)(scope, receive, send_with_id)
+
+
+def tenant_of(request: Request) -> str:
+    """Whose request it is: what a caller names (sessions, stored responses, prefixes) is the tenant's own. Without API
+    keys there is one tenant, the empty string."""
+    tenant: str = getattr(request.state, "tenant", "")
+    return tenant

@@ -22,7 +22,7 @@ from chat_harness import (
     user,
 )
 from tenuto.errors import InvalidRequest
-from tenuto.protocol.chat import NamedTool, TextDelta, ToolCallDelta, ToolCallFinished, ToolCallStarted
+from tenuto.protocol.chat import AllowedTools, NamedTool, TextDelta, ToolCallDelta, ToolCallFinished, ToolCallStarted
 from tenuto.protocol.messages import COPIED, Message, ToolSpec
 
 ASK = (user("北京和上海的天气？"),)
@@ -72,6 +72,27 @@ def test_choice_none_means_no_tools_no_grammar_and_no_calls():
         assert reply.message == assistant(call_text(city="北京")) and reply.reason == "stop"
         assert chat.engine.params[0].grammar is None
         assert chat.tokens()[: reply.usage.num_prompt] == tuple(chat.rendered(*ASK))
+
+    run(main())
+
+
+def test_allowed_tools_bound_the_calls_and_leave_the_prompt_alone():
+    async def main() -> None:
+        chat = Chat([said("好")] * 6)
+        tools = (WEATHER, CLOCK)
+        all_of_them = await chat.ask(*ASK, tools=tools, session=None)
+        for mode in ("auto", "required"):
+            await chat.ask(*ASK, tools=tools, tool_choice=AllowedTools(("clock",), mode), session=None)
+            some = chat.engine.params[-1].grammar
+            await chat.ask(*ASK, tools=(CLOCK,), tool_choice=mode, session=None)
+            assert some is not None and some == chat.engine.params[-1].grammar
+        again = await chat.ask(*ASK, tools=tools, tool_choice=AllowedTools(("clock",)), session=None)
+        assert again.usage.num_prompt == all_of_them.usage.num_prompt
+        assert again.usage.num_shared > 0
+        for choice in (AllowedTools(("nobody",)), AllowedTools(())):
+            with pytest.raises(InvalidRequest, match="tool_choice") as caught:
+                await chat.ask(*ASK, tools=tools, tool_choice=choice, session=None)
+            assert caught.value.param == "tool_choice"
 
     run(main())
 
