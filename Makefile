@@ -44,6 +44,17 @@ test: $(VENV)/.dev  ## every test (up to ten minutes on two cores)
 soak: $(VENV)/.dev  ## the full seed counts of the simulation and property tests (long)
 	OMP_NUM_THREADS=1 TENUTO_SOAK=1 $(PYTEST) $(PARALLEL) -m soak --timeout 7200
 
+CLIENTS := .venv-clients
+$(CLIENTS)/.ready: tests/clients/requirements.txt
+	@test -n "$(PYTHON)" || { echo "Tenuto needs Python 3.11 or newer; set PYTHON=/path/to/python3.x"; exit 1; }
+	@echo "Setting up $(CLIENTS): other people's clients, once ..."
+	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check --no-deps $(PIP_FLAGS) -r $<
+	@touch $@
+
+test-clients: $(VENV)/.base $(CLIENTS)/.ready  ## other people's clients finish their loops against the server
+	TENUTO_SERVER=$(abspath $(BIN)/tenuto) $(CLIENTS)/bin/python -m pytest -c tests/clients/pytest.ini tests/clients
+
 PEERS ?= openvino,llama.cpp
 bench-peers: $(VENV)/.base  ## the same agents on other engines, installed beside (PEERS=vllm for another)
 	@$(BIN)/tenuto bench peers --folder .venv-peers --peers $(PEERS) --pip-flags "$(PIP_FLAGS)" $(BENCH_FLAGS)
@@ -54,6 +65,6 @@ lint: $(VENV)/.dev  ## style, types and the import rules
 	$(BIN)/mypy
 
 clean:  ## remove what set-up and tests created
-	rm -rf $(VENV) .venv-peers build dist src/*.egg-info src/tenuto/_native* .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS) .venv-peers build dist src/*.egg-info src/tenuto/_native* .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 
-.PHONY: help demo test soak bench-peers lint clean
+.PHONY: help demo test test-clients soak bench-peers lint clean
