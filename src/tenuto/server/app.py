@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from pydantic import BaseModel
 
 import tenuto
 from tenuto.clock import Clock
 from tenuto.ids import IdSource
 from tenuto.protocol.chat import ModelClient
+from tenuto.server.access import AccessGate
+from tenuto.server.admission import Admission
 from tenuto.server.answers import SCHEMA_REF
 from tenuto.server.chat_completions import chat_completion_routes
 from tenuto.server.errors import install_error_handlers
-from tenuto.server.limits import ServerLimits
+from tenuto.server.limited_model import LimitedModel
+from tenuto.server.metrics import operation_routes
 from tenuto.server.models import model_routes
+from tenuto.server.operations import Operations
 from tenuto.server.request_scope import RequestScope
 from tenuto.server.service import OtherClients, Service
 from tenuto.server.wire import ChatCompletionBody
+from tenuto.telemetry import ObservedEmbedder, ObservedEngine, ObservedModel, ObservedReranker, Telemetry
 
 _BODIES = (ChatCompletionBody,)  # of routes that read them themselves
 
@@ -29,8 +36,8 @@ def create_app(
     served_names: tuple[str, ...],
     clock: Clock,
     ids: IdSource,
-    limits: ServerLimits = ServerLimits(),
     others: OtherClients = OtherClients(),
+    operations: Operations = Operations(),
 ) -> FastAPI:
     """The server as an ASGI application.
 
@@ -39,10 +46,14 @@ def create_app(
         served_names: names of the model, the real one first; `default` is accepted besides.
         ids: request ids, and the seeds of requests that bring none.
         others: clients of the routes that do not chat.
+        operations: limits, API keys, telemetry.
     """
+    limits = operations.limits
+    telemetry = operations.telemetry or Telemetry(clock)
+    admission = Admission(clock, max_requests=limits.max_requests, max_tenant_requests=limits.max_tenant_requests)
     service = Service(
-        model=model,
-        others=others,
+        model=LimitedModel(ObservedModel(model, telemetry), limits, admission),
+        others=_observed(others, telemetry),
         served_names=served_names,
         clock=clock,
         ids=ids,
@@ -56,10 +67,33 @@ def create_app(
     )
     app.include_router(model_routes(service))
     app.include_router(chat_completion_routes(service))
+    app.include_router(operation_routes(service, telemetry.metrics, admission))
     install_error_handlers(app, limits)
-    app.add_middleware(RequestScope, ids=ids, limits=limits)
+    # The last that is added is the first to see a request.
+    app.add_middleware(AccessGate, rules=operations.rules, admission=admission, limits=limits)
+    app.add_middleware(RequestScope, ids=ids, limits=limits, telemetry=telemetry)
+    if operations.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=operations.cors_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=("X-Request-ID", "Retry-After"),
+        )
+    app.state.admission = admission
     _describe(app, _body_schemas(_BODIES))
     return app
+
+
+def _observed(others: OtherClients, telemetry: Telemetry) -> OtherClients:
+    """The same clients, telling of what passes through them."""
+    engine, embedder, reranker = others.engine, others.embedder, others.reranker
+    return replace(
+        others,
+        engine=None if engine is None else ObservedEngine(engine, telemetry),
+        embedder=None if embedder is None else ObservedEmbedder(embedder, telemetry),
+        reranker=None if reranker is None else ObservedReranker(reranker, telemetry),
+    )
 
 
 def _body_schemas(bodies: tuple[type[BaseModel], ...]) -> dict[str, Any]:

@@ -99,6 +99,11 @@ class Health(BaseModel):
     model: str
 
 
+class Ready(BaseModel):
+    status: Literal["ready"] = "ready"
+    model: str
+
+
 class ErrorDetail(BaseModel):
     message: str
     type: str
@@ -112,11 +117,12 @@ class ErrorReply(BaseModel):
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorReply, "description": "The request cannot be done as asked; `param` names the field"},
+    401: {"model": ErrorReply, "description": "No API key was given, or one that is not known"},
     404: {"model": ErrorReply, "description": "No model of that name is served"},
     413: {"model": ErrorReply, "description": "The body is too large"},
     429: {"model": ErrorReply, "description": "Too much is waiting already; come back after `Retry-After` seconds"},
     500: {"model": ErrorReply, "description": "The server failed; the error was logged"},
-    503: {"model": ErrorReply, "description": "The engine has stopped"},
+    503: {"model": ErrorReply, "description": "The engine has stopped, or the server is stopping"},
 }
 
 

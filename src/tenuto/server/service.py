@@ -10,6 +10,7 @@ from tenuto.ids import IdSource
 from tenuto.protocol.chat import ModelClient
 from tenuto.protocol.completion import CompletionClient
 from tenuto.protocol.embedding import EmbeddingClient, RerankClient
+from tenuto.protocol.engine import EngineClient
 from tenuto.server.limits import ServerLimits
 
 DEFAULT_NAME = "default"
@@ -19,6 +20,7 @@ DEFAULT_NAME = "default"
 class OtherClients:
     """What stands beside the `ModelClient`; of what is None the routes say that it is not served."""
 
+    engine: EngineClient | None = None
     completion: CompletionClient | None = None
     embedder: EmbeddingClient | None = None
     reranker: RerankClient | None = None

@@ -7,7 +7,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from tenuto.clock import RealClock
 from tenuto.ids import IdSource
-from tenuto.server import ServerLimits, WebServer, create_app
+from tenuto.server import Operations, ServerLimits, WebServer, create_app
 from tenuto.testing.scripted_model import Script, ScriptedModel
 
 CHAT = "/v1/chat/completions"
@@ -36,7 +36,10 @@ def build(script: Script, limits: ServerLimits = ServerLimits(), seed: int = 1) 
 
 
 def app_over(model: Any, limits: ServerLimits = ServerLimits(), seed: int = 1) -> FastAPI:
-    return create_app(model, served_names=("smol", "org/smol"), clock=RealClock(), ids=IdSource(seed), limits=limits)
+    operations = Operations(limits=limits)
+    return create_app(
+        model, served_names=("smol", "org/smol"), clock=RealClock(), ids=IdSource(seed), operations=operations
+    )
 
 
 def call(app: FastAPI, method: str, path: str, **options: Any) -> httpx.Response:
@@ -61,6 +64,11 @@ def events(response: httpx.Response) -> list[Any]:
     assert all(line.startswith("data: ") for line in lines)
     data = [line.removeprefix("data: ") for line in lines]
     return [one if one == "[DONE]" else json.loads(one) for one in data]
+
+
+def noted(logs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What was logged besides the one line of each request."""
+    return [entry for entry in logs if entry["event"] != "request"]
 
 
 @dataclass

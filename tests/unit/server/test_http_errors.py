@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from server_harness import CHAT, app_over, build, call, chat
+from server_harness import CHAT, app_over, build, call, chat, noted
 from structlog.testing import capture_logs
 
 from tenuto.errors import (
@@ -75,8 +75,8 @@ def test_errors_that_are_not_for_clients_are_500_and_logged():
     assert response.status_code == 500
     assert "secret" not in response.text
     assert error_of(response)["code"] == "internal_error"
-    assert [entry["error"] for entry in logs] == ["ModelFileError"]
-    assert logs[0]["request_id"] == response.headers["x-request-id"]
+    assert [entry["error"] for entry in noted(logs)] == ["ModelFileError"]
+    assert noted(logs)[0]["request_id"] == response.headers["x-request-id"]
 
 
 def test_unknown_model_and_paths():
@@ -198,7 +198,7 @@ def test_a_body_that_does_not_arrive_is_given_up():
 def test_the_description_covers_the_routes_and_every_field():
     _, app = build([])
     described = call(app, "GET", "/openapi.json").json()
-    assert set(described["paths"]) == {CHAT, "/v1/models", "/v1/models/{model}", "/health"}
+    assert set(described["paths"]) == {CHAT, "/v1/models", "/v1/models/{model}", "/health", "/ready", "/metrics"}
     schemas = described["components"]["schemas"]
     text = json.dumps(described)
     assert all(f'"#/components/schemas/{name}"' in text for name in schemas)
