@@ -95,6 +95,11 @@ class Config(BaseSettings):
     )
     max_draft_tokens: int = Field(16, ge=1, le=64, description="most tokens guessed ahead for one request in one step")
 
+    engine_process: bool | None = Field(
+        None,
+        description="run the engine in a process of its own; unset: for `tenuto serve`, where there are Unix sockets",
+    )
+
     host: str = Field("127.0.0.1", description="address that `tenuto serve` listens on")
     port: int = Field(8000, ge=0, le=65535, description="port that `tenuto serve` listens on; 0 takes a free one")
 

@@ -160,6 +160,12 @@ async def open_model(config: Config | None = None, **settings: object) -> AsyncI
     """
     config = config or Config.load(**settings)
     clock = RealClock()
+    if config.engine_process:
+        from tenuto.wiring_process import running_apart
+
+        async with running_apart(config, clock=clock) as started:
+            yield started.model
+        return
     loaded = await anyio.to_thread.run_sync(load, config, clock)
     async with running(loaded, config, clock=clock) as started:
         yield started.model

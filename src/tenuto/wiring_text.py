@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from tenuto.chat import ChatLimits, LocalCompletionClient, LocalModelClient, Tex
 from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock
 from tenuto.config import Config
+from tenuto.errors import EngineClosed
 from tenuto.hub import locate
 from tenuto.ids import IdSource
 from tenuto.protocol.engine import EngineClient
@@ -40,6 +41,8 @@ class RunningModel:
     model: LocalModelClient
     completion: LocalCompletionClient
     engine: EngineClient
+    loaded: LoadedText
+    ended: Callable[[], Awaitable[EngineClosed]] | None = None  # waits for an engine apart to end; then says why
 
 
 def find_model(config: Config) -> Path:
@@ -76,6 +79,6 @@ async def chatting(
     model = LocalModelClient(engine, loaded.text, ids=ids, clock=clock, limits=limits)
     completion = LocalCompletionClient(engine, loaded.text.tokenizer, ids=ids, clock=clock, limits=limits)
     try:
-        yield RunningModel(model, completion, engine)
+        yield RunningModel(model, completion, engine, loaded)
     finally:
         await model.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from typing import Annotated
@@ -51,16 +52,20 @@ def serve(
 
 
 async def _serve(config: Config) -> None:
-    from tenuto.server import create_app  # these bring in torch and FastAPI: seconds that `--help` need not wait for
+    from tenuto.server import create_app  # these bring in FastAPI: a second that `--help` need not wait for
     from tenuto.server import serve as serve_app
-    from tenuto.wiring import open_model
+    from tenuto.wiring_process import serving_model
 
     typer.echo("loading the model ...", err=True)
-    async with open_model(config) as client:
-        info = await client.info()
-        app = create_app(client, served_names=(info.name,), clock=RealClock(), ids=IdSource())
+    clock, ids = RealClock(), IdSource()
+    async with serving_model(config, clock, ids) as started:
+        info = await started.model.info()
+        app = create_app(started.model, served_names=(info.name,), clock=clock, ids=ids)
 
         def announce(url: str) -> None:
             typer.echo(f"serving {info.name} ({info.precision} on {info.device}) at {url}/v1", err=True)
 
-        await serve_app(app, config.host, config.port, on_listening=announce)
+        ended = None if started.ended is None else asyncio.ensure_future(started.ended())
+        await serve_app(app, config.host, config.port, on_listening=announce, until=ended)
+        if ended is not None and ended.done():
+            raise ended.result()

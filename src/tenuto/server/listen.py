@@ -1,4 +1,4 @@
-"""Listens on an address, and stops in order: no new connections, then a bounded time for the running requests."""
+"""Listens on an address, and stops in order: no new work, then a bounded time for the running requests."""
 
 from __future__ import annotations
 
@@ -7,45 +7,63 @@ import contextlib
 import math
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import structlog
 import uvicorn
-from starlette.types import ASGIApp
+from fastapi import FastAPI
 
 from tenuto.errors import ConfigError
+from tenuto.server.admission import Admission
+from tenuto.server.connections import ConnectionConfig
+from tenuto.server.limits import ServerLimits
 
 _CANCEL_DEADLINE_S = 5.0
+_CLOSE_DEADLINE_S = 5.0  # for the connections to be closed, once nothing is open any more
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_log = structlog.get_logger("tenuto.server")
 
 
 class WebServer:
     """An application on a bound address; connections are taken from `run` on.
 
     Args:
+        app: made by `create_app`.
         port: 0 takes a free one; `port` and `url` then say which.
         drain_deadline_s: how long running requests may go on after `stop`; what is left is cancelled.
+        tls: None: no encryption.
+        limits: those of connections; the ones of requests are the application's.
 
     Raises ConfigError if the address cannot be had.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, drain_deadline_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str,
+        port: int,
+        drain_deadline_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+        limits: ServerLimits = ServerLimits(),
+    ) -> None:
+        self._admission: Admission = app.state.admission
+        self._drain_deadline_s = drain_deadline_s
+        self._scheme = "http" if tls is None else "https"
+        self._draining: asyncio.Task[None] | None = None
         self._socket = _bind(host, port)
         self.host = host
         self.port: int = self._socket.getsockname()[1]
-        config = uvicorn.Config(
-            app,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=math.ceil(drain_deadline_s),
-        )
-        self._server = _Server(config)
+        close_deadline_s = math.ceil(min(_CLOSE_DEADLINE_S, drain_deadline_s))
+        self._server = _Server(ConnectionConfig(app, limits=limits, tls=tls, close_deadline_s=close_deadline_s))
 
     @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{self._scheme}://{host}:{self.port}"
 
     async def run(self, on_listening: Callable[[str], None] = lambda _: None) -> None:
         """Serves until `stop`; calls `on_listening` with the URL once connections are taken."""
@@ -53,8 +71,30 @@ class WebServer:
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            if self._draining is not None:
+                self._draining.cancel()
             self._socket.close()
             await self._cancel_running()
+
+    def stop(self) -> None:
+        """Drain and end; called again, end without waiting. Only on the loop that runs the server.
+
+        While it drains, connections are still taken: who sends work is told to go elsewhere, and `/ready` says 503.
+        """
+        if self._draining is None:
+            self._admission.begin_drain()
+            self._draining = asyncio.get_running_loop().create_task(self._drain(), name="tenuto-drain")
+        else:
+            self._server.force_exit = self._server.should_exit = True
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._drain_deadline_s):
+                await self._admission.idle()
+        except TimeoutError:
+            _log.warning("drain_overdue", deadline_s=self._drain_deadline_s, cancelled=self._admission.num_working)
+            await self._cancel_running()
+        self._server.should_exit = True
 
     async def _cancel_running(self) -> None:
         """Requests that outlived the drain end before `run` returns: after it the engine is closed."""
@@ -64,29 +104,23 @@ class WebServer:
         if running:
             await asyncio.wait(running, timeout=_CANCEL_DEADLINE_S)
 
-    def stop(self) -> None:
-        """Drain and end; called again, end without waiting."""
-        self._server.force_exit = self._server.should_exit
-        self._server.should_exit = True
-
 
 async def serve(
-    app: ASGIApp,
-    host: str,
-    port: int,
+    server: WebServer,
     *,
-    drain_deadline_s: float = 30.0,
     on_listening: Callable[[str], None] = lambda _: None,
+    until: asyncio.Future[Any] | None = None,
 ) -> None:
     """Serves until SIGINT (Ctrl-C) or SIGTERM, then drains and returns, so that the caller can close the engine.
 
-    A second signal ends the drain. Call it in the main thread, where signals arrive. Raises ConfigError if the
-    address cannot be had.
+    So too when `until` ends, e.g. because there is no engine any more. A second signal ends the drain. Call it in the
+    main thread, where signals arrive.
     """
-    server = WebServer(app, host=host, port=port, drain_deadline_s=drain_deadline_s)
     loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, server.stop)
+    if until is not None:
+        until.add_done_callback(lambda _: server.stop())
     try:
         await server.run(on_listening)
     finally:

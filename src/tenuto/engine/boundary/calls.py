@@ -1,0 +1,57 @@
+"""What a caller still waits for: one mailbox a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TypeAlias
+
+from tenuto.engine.boundary.messages import Answer, Credit, Piece
+from tenuto.errors import TenutoError
+from tenuto.protocol.engine import TokenDelta
+
+News: TypeAlias = TokenDelta | Piece | Credit | Answer | TenutoError
+
+
+class Call:
+    """What arrives for one call, in order; the last thing is an `Answer` or an error.
+
+    Attributes:
+        is_sent: the host knows of it.
+        has_ended: the last thing has arrived, so there is nothing to cancel.
+    """
+
+    def __init__(self, number: int, max_news: int) -> None:
+        self.number = number
+        self.is_sent = False
+        self.has_ended = False
+        self._max_news = max_news
+        self._news: deque[News] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def push(self, news: News) -> bool:
+        """False if more has arrived than was ever asked for."""
+        if self.has_ended:
+            return True
+        self.has_ended = isinstance(news, Answer | TenutoError)
+        self._news.append(news)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        return len(self._news) <= self._max_news
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
+    async def take(self) -> TokenDelta | Piece | Credit | Answer:
+        """The next thing; raises the error that ends the call."""
+        while not self._news:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        news = self._news.popleft()
+        if isinstance(news, TenutoError):
+            raise news
+        return news
