@@ -12,8 +12,9 @@ from tenuto.clock import RealClock
 from tenuto.ids import CallId, TokenId
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.text.detokenizer import Detokenizer
-from tenuto.text.hermes_parser import CallArguments, HermesParser, ParsedPiece, Text
+from tenuto.text.formats.pieces import CallArguments, ParsedPiece, Text
 from tenuto.text.template import ChatTemplate
+from tenuto.text.tool_format import HermesFormat
 
 CONTROL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<file_sep>")
 FRAGMENTS = st.sampled_from(
@@ -154,10 +155,10 @@ def merged(pieces: list[ParsedPiece]) -> list[ParsedPiece]:
 @settings(max_examples=600, deadline=None)
 def test_a_parse_does_not_depend_on_how_the_text_was_cut(fragments: list[str], random: object) -> None:
     text = "".join(fragments)
-    whole = HermesParser()
+    whole = HermesFormat().parser()
     expected = merged([*whole.push(text), *whole.finish()])
     for chunks in (list(text), fragments, cut(text, random)):
-        parser = HermesParser()
+        parser = HermesFormat().parser()
         pieces = [p for chunk in chunks for p in parser.push(chunk)]
         assert merged([*pieces, *parser.finish()]) == expected
 

@@ -7,14 +7,18 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tenuto.chat.conversation import Chain, Conversation, Reply, digest_of
+import msgspec
+
+from tenuto.chat.conversation import Chain, Conversation, Reply, digest_of, without_space
+from tenuto.chat.reading import ReplyForm
 from tenuto.errors import TemplateError
 from tenuto.ids import TokenId
-from tenuto.protocol.messages import Message
+from tenuto.protocol.grammar import ReasoningFrame
+from tenuto.protocol.messages import Message, ToolSpec
 from tenuto.text.marked import MarkedText
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Position, Tokenizer
-from tenuto.text.tool_format import CallFinished, Text, ToolCallFormat
+from tenuto.text.tool_format import ToolCallFormat
 
 _PLACEHOLDER = "0tenuto0"  # stands in for a reply's content; letters and digits, so no template trims it
 
@@ -31,19 +35,22 @@ class EncodingLimits:
 class Encoded:
     """A conversation in ids, and what is needed to recognise its next reply."""
 
-    conversation: Conversation
+    conversation: Conversation  # with the reasoning of replies of ours that came back without it
     ids: tuple[TokenId, ...]
     prompt: MarkedText  # the same, as text
     replies: dict[bytes, Reply]  # those of ours whose ids were kept
     rewritten: int | None  # index of the first message of ours that the template now writes otherwise
+    frame: ReasoningFrame | None  # around the next reply's reasoning; None: the model does not think
+    may_think: bool  # False: the prompt says that it shall not
 
     def reply(self, message: Message, ids: Sequence[TokenId]) -> tuple[bytes, Reply]:
         """The record of a reply generated after this, and the key under which it will be looked for."""
-        chain = Chain.of(self.conversation.tools)
+        chain = Chain.of(self.conversation.tools, self.conversation.tenant)
         for earlier in self.conversation.messages:
             chain.add(earlier)
         num_chars = len(self.prompt.text)
-        return chain.add(message), Reply(tuple(ids), num_chars, digest_of(self.prompt, num_chars))
+        digest = digest_of(self.prompt, num_chars)
+        return chain.add(message), Reply(tuple(ids), message.reasoning, self.frame, num_chars, digest)
 
 
 class ConversationEncoder:
@@ -55,6 +62,10 @@ class ConversationEncoder:
     depend on the conversation and its replies alone, not on how a session came to it: what an append-only turn adds
     is exactly what encoding everything at once would have given. The end-of-turn id is no part of a reply; the
     template's text brings it back, if it ends turns with that id.
+
+    A reply of ours that comes back without its reasoning is rendered with it. Whether reasoning stays in history is for
+    the template to say, not for what clients happen to send back. One that comes back with another reasoning is not
+    ours.
 
     Pieces and replies of earlier requests are remembered within bounds, the latest used longest. May be called from
     several threads.
@@ -85,18 +96,14 @@ class ConversationEncoder:
         Raises:
             TemplateError: the template refuses the messages, or makes nothing of them.
         """
-        prompt = self._template.render(conversation.messages, conversation.tools, add_generation_prompt=True)
-        chain = Chain.of(conversation.tools)
+        conversation, ours = self._recognise(conversation, held)
+        prompt = self._render(conversation, conversation.messages, opened=True)
         ids: list[TokenId] = []
         used: dict[bytes, Reply] = {}
         rewritten: int | None = None
         end = 0
-        for index, message in enumerate(conversation.messages):
-            key = chain.add(message)
-            reply = (held.get(key) or self._replies.get(key)) if message.role == "assistant" else None
-            if reply is None:
-                continue
-            reply = self._locate(reply, conversation, index)
+        for index, (key, known) in ours.items():
+            reply = self._locate(known, conversation, index)
             stop = _find(reply, prompt, end)
             if stop is None:
                 rewritten = conversation.sources[index] if rewritten is None else rewritten
@@ -109,7 +116,51 @@ class ConversationEncoder:
         ids += self._encode_piece(prompt.slice(end), self._tokenizer.position_after(ids))
         if not ids:
             raise TemplateError("the chat template makes nothing of these messages: there is no token to go on from")
-        return Encoded(conversation, tuple(ids), prompt, used, rewritten)
+        frame, may_think = self._frame(prompt)
+        return Encoded(conversation, tuple(ids), prompt, used, rewritten, frame, may_think)
+
+    def _render(self, conversation: Conversation, messages: Sequence[Message], opened: bool) -> MarkedText:
+        return self._template.render(messages, conversation.tools, conversation.settings, add_generation_prompt=opened)
+
+    def _frame(self, prompt: MarkedText) -> tuple[ReasoningFrame | None, bool]:
+        """How the reply to a prompt is read, and whether it may begin with reasoning.
+
+        A model that thinks although it shall not is understood all the same.
+        """
+        tags = self._template.reasoning
+        if tags is None:
+            return None, False
+        opening = tags.opening(prompt)
+        return ReasoningFrame(open=tags.open, close=tags.close, is_open=opening == "open"), opening != "shut"
+
+    def _recognise(
+        self, conversation: Conversation, held: Mapping[bytes, Reply]
+    ) -> tuple[Conversation, dict[int, tuple[bytes, Reply]]]:
+        """The conversation with the reasoning it has lost on its way, and the replies of ours in it, by index."""
+        chain = Chain.of(conversation.tools, conversation.tenant)
+        messages: list[Message] = []
+        ours: dict[int, tuple[bytes, Reply]] = {}
+        for index, message in enumerate(map(self._unfolded, conversation.messages)):
+            key = chain.add(message)
+            reply = (held.get(key) or self._replies.get(key)) if message.role == "assistant" else None
+            if reply is not None and without_space(message.reasoning) in ("", without_space(reply.reasoning)):
+                ours[index] = key, reply
+                messages.append(msgspec.structs.replace(message, reasoning=reply.reasoning))
+            else:
+                messages.append(message)
+        return replace(conversation, messages=tuple(messages)), ours
+
+    def _unfolded(self, message: Message) -> Message:
+        """An assistant's message whose client left the reasoning in its content, with its tags."""
+        tags = self._template.reasoning
+        if tags is None or message.role != "assistant" or not message.content.lstrip().startswith(tags.open):
+            return message
+        said = ReplyForm(self._tokenizer, None, ReasoningFrame(open=tags.open, close=tags.close)).meaning(
+            message.content
+        )
+        if not said.has_closed or message.reasoning:
+            return message
+        return msgspec.structs.replace(message, content=said.content, reasoning=said.reasoning)
 
     def remember(self, key: bytes, reply: Reply) -> None:
         """Keep a reply for later requests, with or without a session."""
@@ -150,9 +201,9 @@ class ConversationEncoder:
         if reply.body is not None:
             return reply
         before, message = conversation.messages[:index], conversation.messages[index]
-        written = self._template.render((*before, message), conversation.tools, add_generation_prompt=False)
+        written = self._render(conversation, (*before, message), opened=False)
         placeholder = Message(role="assistant", content=_PLACEHOLDER)
-        framed = self._template.render((*before, placeholder), conversation.tools, add_generation_prompt=False)
+        framed = self._render(conversation, (*before, placeholder), opened=False)
         _, found, tail = framed.text.rpartition(_PLACEHOLDER)
         start, stop = reply.num_prompt_chars, len(written.text) - len(tail)
         if (
@@ -163,19 +214,22 @@ class ConversationEncoder:
         ):
             return reply
         body = written.slice(start, stop)
-        return replace(reply, body=body) if self._says(body.plain(), message) else reply
+        return (
+            replace(reply, body=body) if self._says(reply.frame, body.plain(), message, conversation.tools) else reply
+        )
 
-    def _says(self, body: str, message: Message) -> bool:
+    def _says(self, frame: ReasoningFrame | None, body: str, message: Message, tools: tuple[ToolSpec, ...]) -> bool:
         """Whether text means the message, white space aside."""
-        if not message.tool_calls and _squeeze(body) == _squeeze(message.content):
-            return True
-        parser = self._tool_format.parser()
-        pieces = [*parser.push(body), *parser.finish()]
-        content = "".join(piece.text for piece in pieces if isinstance(piece, Text))
-        calls = [(piece.name, piece.arguments) for piece in pieces if isinstance(piece, CallFinished)]
-        return _squeeze(content) == _squeeze(message.content) and calls == [
-            (call.name, call.arguments) for call in message.tool_calls
-        ]
+        formats = (self._tool_format,) if message.tool_calls else (None, self._tool_format)
+        for tool_format in formats:
+            said = ReplyForm(self._tokenizer, tool_format, frame, tools).meaning(body)
+            if (
+                without_space(said.reasoning) == without_space(message.reasoning)
+                and without_space(said.content) == without_space(message.content)
+                and [(c.name, c.arguments) for c in said.calls] == [(c.name, c.arguments) for c in message.tool_calls]
+            ):
+                return True
+        return False
 
 
 def _find(reply: Reply, prompt: MarkedText, end: int) -> int | None:
@@ -185,7 +239,3 @@ def _find(reply: Reply, prompt: MarkedText, end: int) -> int | None:
         return None
     body = reply.body.text.replace(reply.body.mark, prompt.mark)
     return start + len(body) if prompt.text.startswith(body, start) else None
-
-
-def _squeeze(text: str) -> str:
-    return "".join(text.split())

@@ -90,11 +90,12 @@ def _pattern(source: Any, path: str) -> str | None:
     return source.removeprefix("^").removesuffix("$").replace("/", r"\/")
 
 
-def chunks(texts: Sequence[str]) -> list[str]:
-    """The texts as chunks of JSON string content, escapes included; a line break between lines and texts."""
+def chunks(texts: Sequence[str], quoted: bool = True) -> list[str]:
+    """The texts as chunks, a line break between lines and texts; quoted: of JSON string content, escapes included."""
     cut: list[str] = []
     for line in _lines(texts, MAX_COPIED_CHARS):
-        cut += [*(json.dumps(chunk, ensure_ascii=False)[1:-1] for chunk in line), _LINE_BREAK]
+        spelled = [json.dumps(chunk, ensure_ascii=False)[1:-1] for chunk in line] if quoted else line
+        cut += [*spelled, _LINE_BREAK]
     return cut
 
 
@@ -116,32 +117,37 @@ def _lines(texts: Sequence[str], max_chars: int) -> Iterator[list[str]]:
                 yield found
 
 
-def body(name: str, texts: Sequence[str], rule: CopyRule) -> tuple[str, str] | None:
+def body(name: str, texts: Sequence[str], rule: CopyRule, quoted: bool = True) -> tuple[str, str] | None:
     """What a copy is in a Lark grammar: the body of a rule, and the terminals that it needs, named after `name`.
 
-    None if nothing in the texts can be copied. Raises GrammarError if a pattern is no regular expression.
+    Quoted: as a JSON string. None if nothing in the texts can be copied. Raises GrammarError if a pattern is no
+    regular expression.
     """
     choices = [[text] for text in reversed(texts[-_MAX_TEXTS_LOOKED_AT:])] if rule.newest else [texts]
-    bodies = (_body(name, choice, rule) for choice in choices)
+    bodies = (_body(name, choice, rule, quoted) for choice in choices)
     return next((found for found in bodies if found is not None), None)
 
 
-def _body(name: str, texts: Sequence[str], rule: CopyRule) -> tuple[str, str] | None:
+def _body(name: str, texts: Sequence[str], rule: CopyRule, quoted: bool) -> tuple[str, str] | None:
     if rule.pattern is not None:
-        values = [json.dumps(match, ensure_ascii=False) for match in matches(rule.pattern, texts)]
+        found = matches(rule.pattern, texts)
+        values = [json.dumps(match, ensure_ascii=False) if quoted else match for match in found]
         return (" | ".join(map(literal, values)), "") if values else None
-    terminals = _terminals(name, texts, rule)
-    return (rf'"\"" {name} "\""', terminals) if _can_match(name, terminals) else None
+    terminals = _terminals(name, texts, rule, quoted)
+    if not _can_match(name, terminals):
+        return None
+    return (rf'"\"" {name} "\""' if quoted else name), terminals
 
 
-def _terminals(name: str, texts: Sequence[str], rule: CopyRule) -> str:
-    """Terminals that match exactly the copies of the texts, as content of a JSON string."""
-    listed = json.dumps({"substring_chunks": chunks(texts)}, ensure_ascii=False)
+def _terminals(name: str, texts: Sequence[str], rule: CopyRule, quoted: bool) -> str:
+    """Terminals that match exactly the copies of the texts; quoted: as content of a JSON string."""
+    listed = json.dumps({"substring_chunks": chunks(texts, quoted)}, ensure_ascii=False)
     edge = f"[^{_NOT_AT_EDGE}]"
     parts = {"RUN": f"%regex {listed}", "EDGES": rf"/{edge}([^\n]*{edge})?/"}
     if rule.min_length > 1 or rule.max_length is not None:
         most = "" if rule.max_length is None else rule.max_length
-        parts["LENGTH"] = f"/{_JSON_CHARACTER}{{{rule.min_length},{most}}}/"
+        character = _JSON_CHARACTER if quoted else r"[^\n]"
+        parts["LENGTH"] = f"/{character}{{{rule.min_length},{most}}}/"
     if rule.without is not None:
         parts["WITHOUT"] = f"~/(?s:.*)({rule.without})(?s:.*)/"
     lines = [f"{name}: " + " & ".join(f"{name}_{part}" for part in parts)]

@@ -17,19 +17,24 @@ class Detokenizer:
 
     Args:
         skip_control: leave out control tokens; False shows them, for logs.
+        markers: show those control tokens that mark tool calls, for their parsers.
         at_start: the ids begin a turn, so the space that some vocabularies put before text is left out, as their own
             decoders do. False for ids that go on with a text: its spaces are its own.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_control: bool = True, at_start: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, skip_control: bool = True, at_start: bool = True, markers: bool = False
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_control = skip_control
+        self._markers = markers
         self._strips_space = at_start and tokenizer.strips_space
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def push(self, token: TokenId) -> str:
         """The characters that the token completes, possibly none."""
-        piece = self._tokenizer.token_bytes(token) if self._skip_control else self._tokenizer.text_bytes(token)
+        shown = self._tokenizer
+        piece = shown.token_bytes(token, self._markers) if self._skip_control else shown.text_bytes(token)
         if self._strips_space and piece:
             piece = piece.removeprefix(b" ")
             self._strips_space = False

@@ -14,7 +14,7 @@ from tenuto.errors import GrammarError
 from tenuto.ids import TokenId
 from tenuto.protocol.grammar import GrammarSpec, ReasoningFrame, TokenGrammar, TokenMask
 from tenuto.text.after_reasoning import AfterReasoning, ReasoningWords
-from tenuto.text.hermes_parser import CLOSE, OPEN
+from tenuto.text.formats.markers import MARKERS
 from tenuto.text.json_schema import normalise, parse_schema
 from tenuto.text.json_schema_compile import library_fault
 from tenuto.text.lark_check import checked_lark
@@ -35,11 +35,11 @@ class _VocabularyForLibrary:
         eos = sorted(tokenizer.eos_ids)
         self._tokenizer = tokenizer
         # Call tags that are tokens of their own are what a model expects; other control strings are content here.
-        self._marker = ControlMarker(c for c in tokenizer.control if c not in (OPEN, CLOSE))
+        self._marker = ControlMarker(c for c in tokenizer.control if c not in MARKERS)
         self.eos_token_id = eos[0]
         self.bos_token_id = tokenizer.bos_id
         self.tokens = [tokenizer.text_bytes(i) for i in ids]
-        self.special_token_ids = [i for i in ids if not tokenizer.token_bytes(i)]
+        self.special_token_ids = [i for i in ids if not tokenizer.token_bytes(i, markers=True)]
 
     def __call__(self, text: bytes | str) -> list[TokenId]:
         # As bytes the library asks only for what is whole characters; the rest it tokenises greedily itself.

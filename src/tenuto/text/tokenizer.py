@@ -9,6 +9,7 @@ from tenuto.checkpoint import TokenizerFiles
 from tenuto.errors import InvalidRequest, ModelFileError
 from tenuto.ids import TokenId
 from tenuto.text.control_strings import ControlStrings
+from tenuto.text.formats.markers import MARKERS
 from tenuto.text.gguf_vocabulary import from_gguf
 from tenuto.text.marked import MarkedText, choose_mark
 from tenuto.text.reasoning import KNOWN_TAGS
@@ -22,8 +23,6 @@ Position = Literal["start", "after_control", "inside"]
 
 # Ends of a turn by the token's very name: many configs name only one of several.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>")
-# Control tokens that a tool-call parser must see, like those around reasoning, although they may be flagged as special.
-_CALL_TAGS = ("<tool_call>", "</tool_call>")
 
 
 class Tokenizer:
@@ -39,6 +38,7 @@ class Tokenizer:
         add_bos: whether a text must start with it. The chat template sees to that, never `encode`.
         strips_space: whether decoding leaves out a space at the beginning, which encoding had put there.
         max_token_bytes: length of the longest token.
+        call_markers: control tokens that mark tool calls: parsers must see them, users must not.
     """
 
     def __init__(self, vocabulary: Vocabulary, files: TokenizerFiles, vocab_size: int | None = None) -> None:
@@ -60,8 +60,10 @@ class Tokenizer:
         self.bos_id = None if files.bos_id is None else TokenId(files.bos_id)
         self.add_bos = files.add_bos and files.bos_id is not None
         self.strips_space = vocabulary.strips_space
-        tags = (*_CALL_TAGS, *(tag for pair in KNOWN_TAGS for tag in pair))
-        self._hidden = vocabulary.special - {vocabulary.control.get(t) for t in tags}
+        # Those around reasoning are always shown: it is told apart from the answer wherever a chat is read.
+        self._hidden = vocabulary.special - {vocabulary.control.get(tag) for pair in KNOWN_TAGS for tag in pair}
+        self.call_markers = frozenset(t for t in MARKERS if vocabulary.control.get(t) in vocabulary.special)
+        self._hidden_from_parsers = self._hidden - {vocabulary.control[t] for t in self.call_markers}
         self._control_ids = frozenset(vocabulary.control.values())
         self._control_strings = ControlStrings(vocabulary.control)
         self.max_token_bytes = max(map(len, vocabulary.token_bytes), default=1)
@@ -123,20 +125,26 @@ class Tokenizer:
             return "start"
         return "after_control" if self.is_control(ids[-1]) else "inside"
 
-    def decode(self, ids: Sequence[TokenId], skip_control: bool = False) -> str:
+    def decode(self, ids: Sequence[TokenId], skip_control: bool = False, markers: bool = False) -> str:
         """The text of the ids; bytes that are no UTF-8 become U+FFFD, one for each maximal invalid part.
 
         The space that the vocabulary puts before text is left out at the beginning.
 
         Args:
             skip_control: leave out control tokens, as a `Detokenizer` does.
+            markers: but not those that mark tool calls.
         """
-        text = b"".join(self.token_bytes(i) if skip_control else self.text_bytes(i) for i in ids)
+        text = b"".join(self.token_bytes(i, markers) if skip_control else self.text_bytes(i) for i in ids)
         return (text.removeprefix(b" ") if self.strips_space else text).decode("utf-8", errors="replace")
 
-    def token_bytes(self, token: TokenId) -> bytes:
-        """The bytes a token adds to the text that users and parsers see: none for a control token."""
-        return b"" if token in self._hidden else self.text_bytes(token)
+    def token_bytes(self, token: TokenId, markers: bool = False) -> bytes:
+        """The bytes a token adds to the text that users see: none for a control token.
+
+        Args:
+            markers: the text that parsers of tool calls see: those control tokens that mark calls are in it.
+        """
+        hidden = self._hidden_from_parsers if markers else self._hidden
+        return b"" if token in hidden else self.text_bytes(token)
 
     def text_bytes(self, token: TokenId) -> bytes:
         """The bytes of a token as a template writes it, of a control token too."""

@@ -50,7 +50,7 @@ class ToolGrammar:
     def __init__(self, copied_from: Sequence[str]) -> None:
         self._copied_from = copied_from
         self._rules: list[str] = []
-        self._copies: dict[copied.CopyRule, str | None] = {}
+        self._copies: dict[tuple[copied.CopyRule, bool], str | None] = {}
         self.relaxed: list[Relaxation] = []  # what of the tools' schemas it does not hold
 
     def text(self) -> str:
@@ -64,7 +64,7 @@ class ToolGrammar:
             GrammarError: the schema says something that no grammar can hold.
         """
         try:
-            return _Arguments(self, f"t{index}", tool).add()
+            return ToolArguments(self, f"t{index}", tool).add()
         except GrammarError as error:
             raise GrammarError(f"tool {tool.name!r}: {error}") from error
 
@@ -72,18 +72,29 @@ class ToolGrammar:
         self._rules.append(f"{name}: {body}")
         return name
 
-    def copy(self, rule: copied.CopyRule) -> str | None:
-        """The rule's name of a copied string, quotes included; None if nothing can be copied. Each kind is one rule."""
-        if rule not in self._copies:
+    def copy(self, rule: copied.CopyRule, quoted: bool = True) -> str | None:
+        """The rule's name of a copied string; None if nothing can be copied. Each kind is one rule.
+
+        Args:
+            quoted: as a JSON string. Otherwise as it is, for formats that write strings without quotes.
+        """
+        kind = (rule, quoted)
+        if kind not in self._copies:
             number = len(self._copies)
-            body = copied.body(f"COPY_{number}", self._copied_from, rule)
+            body = copied.body(f"COPY_{number}", self._copied_from, rule, quoted)
             if body is not None and body[1]:
                 self._rules.append(body[1])
-            self._copies[rule] = None if body is None else self.rule(f"copy_{number}", body[0])
-        return self._copies[rule]
+            self._copies[kind] = None if body is None else self.rule(f"copy_{number}", body[0])
+        return self._copies[kind]
+
+    def relax(self, tool: ToolSpec, path: str, reason: str) -> None:
+        """Leave something out of a tool's schema. Raises GrammarError if the tool is strict."""
+        if tool.strict:
+            raise GrammarError(f"{path}: {reason}")
+        self.relaxed.append(Relaxation(path=f"{tool.name}: {path}", reason=reason))
 
 
-class _Arguments:
+class ToolArguments:
     """The rules of one tool's arguments. A body of None means: nothing can fill this value."""
 
     def __init__(self, grammar: ToolGrammar, prefix: str, tool: ToolSpec) -> None:
@@ -97,7 +108,11 @@ class _Arguments:
         body = self._value(self._schema, "the parameters", 0)
         return None if body is None else self._grammar.rule(self._prefix, body)
 
-    def _rule(self, body: str) -> str:
+    def value(self, schema: Any, path: str) -> str | None:
+        """The body of a value's rule, as JSON. Raises GrammarError if a strict tool's schema cannot be held."""
+        return self._value(schema, path, 0)
+
+    def rule(self, body: str) -> str:
         self._num_rules += 1
         return self._grammar.rule(f"{self._prefix}_{self._num_rules}", body)
 
@@ -119,7 +134,7 @@ class _Arguments:
         if "anyOf" in schema or "oneOf" in schema:
             options = schema["anyOf"] if "anyOf" in schema else schema["oneOf"]
             bodies = [self._value(option, path, depth + 1) for option in options]
-            known = [self._rule(body) for body in bodies if body is not None]
+            known = [self.rule(body) for body in bodies if body is not None]
             return " | ".join(known) if known else None
         if "properties" in schema:
             return self._object(schema, path, depth)
@@ -156,36 +171,42 @@ class _Arguments:
         held, faults = relax_faults(held)
         relaxed += [Relaxation(path=fault.path().replace("#", at, 1), reason=fault.reason) for fault in faults]
         self._grammar.relaxed += [Relaxation(path=f"{self._tool}: {r.path}", reason=r.reason) for r in relaxed]
-        return self._rule(inline_schema(held))
+        return self.rule(inline_schema(held))
 
     def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> str | None:
-        """Properties in declared order; the optional ones may be left out, and no others come in.
-
-        Two chains of rules: before the first property is there, and after it, when a separator stands in front.
-        """
+        """Properties in declared order; the optional ones may be left out, and no others come in."""
         required = set(schema.get("required", ()))
         missing = required - schema["properties"].keys()
         if missing:
             raise GrammarError(f"{path} requires {', '.join(sorted(missing))}, which its properties do not declare")
-        first, later = '""', '""'
-        for key, value in reversed(schema["properties"].items()):
+        pairs: list[tuple[str, bool]] = []
+        for key, value in schema["properties"].items():
             body = self._value(value, f"{path}.{key}", depth + 1)
-            if body is None:
-                if key in required:
-                    return None
-                continue
-            pair = self._rule(f"{literal(key_text(key))} ({body})")
-            skip_first, skip_later = ("", "") if key in required else (f" | {first}", f" | {later}")
-            first = self._rule(f"{pair} {later}{skip_first}")
-            later = self._rule(f"{literal(ITEM_SEPARATOR)} {pair} {later}{skip_later}")
-        return f'"{{" {first} "}}"'
+            if body is not None:
+                pairs.append((f"{literal(key_text(key))} ({body})", key in required))
+            elif key in required:
+                return None
+        return f'"{{" {self.separated(pairs)} "}}"'
+
+    def separated(self, pairs: Sequence[tuple[str, bool]]) -> str:
+        """A rule of bodies in this order, separators between them; those that are not required may be left out.
+
+        Two chains of rules: before the first one is there, and after it, when a separator stands in front.
+        """
+        first, later = '""', '""'
+        for body, is_required in reversed(pairs):
+            pair = self.rule(body)
+            skip_first, skip_later = ("", "") if is_required else (f" | {first}", f" | {later}")
+            first = self.rule(f"{pair} {later}{skip_first}")
+            later = self.rule(f"{literal(ITEM_SEPARATOR)} {pair} {later}{skip_later}")
+        return first
 
     def _array(self, schema: Mapping[str, Any], path: str, depth: int) -> str | None:
         item = self._value(schema["items"], f"{path}[]", depth + 1)
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         if item is None or most == 0:
             return None if least else '"[" "]"'
-        one = self._rule(item)
+        one = self.rule(item)
         more = f"{{{max(least - 1, 0)},{'' if most is None else most - 1}}}"
         filled = f'"[" {one} ({literal(ITEM_SEPARATOR)} {one}){more} "]"'
         return filled if least else f'{filled} | "[" "]"'
