@@ -110,6 +110,18 @@ class EngineMachine(RuleBasedStateMachine):
         if all(call.session != session for call in self.driver.live):
             self.driver.engine.suspend(session, ExpectedWait(seconds=seconds), self.driver.now)
 
+    @rule(data=st.data(), part=st.floats(0, 1), more=st.booleans())
+    def release(self, data: st.DataObject, part: float, more: bool) -> None:
+        """Whatever is taken out of the cache, held KV stays right; the count is that of the blocks that are free."""
+        known = [list(ids) for ids in self.driver.tokens.values()] + PREFIXES
+        ids = data.draw(st.sampled_from(known)) + [TokenId(1)] * more
+        before = self.driver.engine.levels()
+        gone = self.driver.engine.release([TokenId(i) for i in ids], int(part * len(ids)))
+        after = self.driver.engine.levels()
+        self.driver.engine.check_invariants()
+        assert after.num_blocks_cached == before.num_blocks_cached - gone
+        assert after.num_blocks_free == before.num_blocks_free + gone
+
     @rule()
     def reload(self) -> None:
         self.driver.engine.start_epoch(self.driver.now)

@@ -158,6 +158,10 @@ class LocalEngineClient:
         self._engine.close(session, self._clock.now())
         self._deliver(self._engine.take_deltas())
 
+    async def release(self, ids: Sequence[TokenId], num_kept: int, hints: RunHints = RunHints()) -> int:
+        self._check_open()
+        return self._engine.release(ids, num_kept, hints)
+
     async def stats(self, session: SessionId) -> SessionStats:
         self._check_open()
         return self._engine.stats(session, self._clock.now())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tenuto.protocol.counters import NUM_STEP_SIZES, StepSizes
+from tenuto.engine.kv_cache import KVCache
+from tenuto.engine.session import Session
+from tenuto.protocol.counters import NUM_STEP_SIZES, EngineLevels, StepSizes
 
 
 @dataclass(slots=True)
@@ -45,3 +48,21 @@ class Counts:
         self.copies += num_copies
         self.step_requests.add(num_requests)
         self.step_tokens.add(num_tokens)
+
+
+def levels_of(cache: KVCache, sessions: Iterable[Session], *, num_waiting: int, num_running: int) -> EngineLevels:
+    """How things stand with the pool and the sessions."""
+    opened = list(sessions)
+    suspended = [session for session in opened if session.phase == "suspended"]
+    return EngineLevels(
+        num_waiting=num_waiting,
+        num_running=num_running,
+        num_sessions=len(opened),
+        num_suspended=len(suspended),
+        num_suspended_tokens=sum(session.table.num_computed for session in suspended),
+        num_blocks=cache.num_blocks,
+        num_blocks_free=cache.num_blocks - cache.num_owned - cache.num_cached,
+        num_blocks_cached=cache.num_cached,
+        num_blocks_owned=cache.num_owned - cache.num_shared,
+        num_blocks_shared=cache.num_shared,
+    )

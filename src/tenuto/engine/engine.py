@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tenuto.engine import door
 from tenuto.engine.batch import Batch, Delta, Output
 from tenuto.engine.config import EngineConfig
+from tenuto.engine.counts import levels_of
 from tenuto.engine.draft_policy import UNKNOWN
 from tenuto.engine.kv_cache import BlockTable, KVCache
 from tenuto.engine.penalties import counter_for
@@ -166,6 +167,13 @@ class Engine:
         self._speculator.forget(target)
         del self._sessions[session]
 
+    def release(self, ids: Sequence[TokenId], num_kept: int, hints: RunHints = RunHints()) -> int:
+        """Take KV that nobody holds out of the prefix cache; see `EngineClient.release`. Returns the blocks freed."""
+        door.check_ids(ids, self.config.vocab_size)
+        if num_kept < 0:
+            raise InvalidRequest(f"cannot keep {num_kept} tokens", "num_kept")
+        return self._cache.forget(self._namespace(hints), ids, num_kept)
+
     def tokens(self, session: SessionId) -> tuple[TokenId, ...]:
         """The ids the session holds."""
         return tuple(self._session(session).tokens)
@@ -291,20 +299,8 @@ class Engine:
 
     def levels(self) -> EngineLevels:
         """How things stand now. Walks over all sessions."""
-        cache = self._cache
-        suspended = [session for session in self._sessions.values() if session.phase == "suspended"]
-        return EngineLevels(
-            num_waiting=self.num_waiting,
-            num_running=self.num_running,
-            num_sessions=len(self._sessions),
-            num_suspended=len(suspended),
-            num_suspended_tokens=sum(session.table.num_computed for session in suspended),
-            num_blocks=cache.num_blocks,
-            num_blocks_free=cache.num_blocks - cache.num_owned - cache.num_cached,
-            num_blocks_cached=cache.num_cached,
-            num_blocks_owned=cache.num_owned - cache.num_shared,
-            num_blocks_shared=cache.num_shared,
-        )
+        sessions = self._sessions.values()
+        return levels_of(self._cache, sessions, num_waiting=self.num_waiting, num_running=self.num_running)
 
     @property
     def num_waiting(self) -> int:
@@ -359,7 +355,7 @@ class Engine:
         return added
 
     def _namespace(self, hints: RunHints) -> Namespace:
-        return Namespace(epoch=self._epoch, kv_type=self.config.kv_type, tenant=hints.tenant)
+        return Namespace(epoch=self._epoch, kv_type=self.config.kv_type, tenant=hints.tenant, salt=hints.salt)
 
     def _session(self, session: SessionId) -> Session:
         found = self._sessions.get(session)

@@ -203,6 +203,21 @@ class KVCache:
             self._node_of[block] = None
             self._pool.recycle(block)
 
+    def forget(self, namespace: Namespace, tokens: Sequence[TokenId], num_kept: int) -> int:
+        """Take what nobody holds out of the cache: blocks along `tokens` with any after the first `num_kept`, and what
+        goes on after them. What others went on from stays. Returns the number of blocks."""
+        if num_kept >= len(tokens):
+            return 0
+        path = self._tree.match(namespace, None, tokens, len(tokens))
+        rest = tuple(tokens[len(path) * self.block_size :])
+        if path and len(rest) < self.block_size:
+            path += self._tree.follow(path[-1], rest)
+        cut = self._tree.cut(path[num_kept // self.block_size :])
+        for block in cut:
+            self._node_of[block] = None
+            self._pool.recycle(block)
+        return len(cut)
+
     def count_shared(self, table: BlockTable) -> int:
         """Blocks of the table that others hold as well."""
         return sum(1 for block in table.blocks if self._pool.num_references(block) > 1)

@@ -18,6 +18,7 @@ class Namespace(NamedTuple):
     kv_type: str = ""
     adapter: str = ""
     tenant: str = ""
+    salt: str = ""
     origin: str = ""  # of KV that was not computed here, and so is not trusted: shared only within what was imported
 
 
@@ -125,6 +126,27 @@ class RadixTree:
             assert not each.referenced, "a referenced block cannot be removed"
             blocks.append(each.block)
             self._remove(each)
+        return blocks
+
+    def follow(self, node: Node, start: BlockKey) -> list[Node]:
+        """The nodes below as long as there is one way on; the first of them begins with `start`."""
+        found: list[Node] = []
+        while True:
+            ways = [child for key, child in node.children.items() if key[: len(start)] == start]
+            if len(ways) != 1:
+                return found
+            node, start = ways[0], ()
+            found.append(node)
+
+    def cut(self, path: Sequence[Node]) -> list[BlockId]:
+        """Remove the end of a path, up to a node that is referenced or has other nodes below; the blocks removed."""
+        blocks: list[BlockId] = []
+        for node in reversed(path):
+            if node.referenced or node.children:
+                break
+            assert node.block is not None
+            blocks.append(node.block)
+            self._remove(node)
         return blocks
 
     def clear(self) -> list[BlockId]:

@@ -188,6 +188,11 @@ class EngineClient(Protocol):
         """Free the session; a call still running on it ends with Cancelled."""
         ...
 
+    async def release(self, ids: Sequence[TokenId], num_kept: int, hints: RunHints = RunHints()) -> int:
+        """Take KV that nobody holds out of the prefix cache: that of `ids` after the first `num_kept`, and of what was
+        generated after them, as far as nothing else goes on from there. How many blocks are free by it."""
+        ...
+
     async def stats(self, session: SessionId) -> SessionStats: ...
 
     async def tokens(self, session: SessionId) -> tuple[TokenId, ...]:

@@ -15,6 +15,7 @@ class RunHints(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0  # higher runs first
     deadline_s: float | None = None  # clock time by which the run wants to be finished
     tenant: str = ""  # prefixes are shared only within a tenant
+    salt: str = ""  # and only between equal salts: a tenant may keep its own users apart
 
 
 class ExpectedWait(msgspec.Struct, frozen=True, kw_only=True):

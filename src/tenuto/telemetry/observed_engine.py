@@ -71,6 +71,9 @@ class ObservedEngine:
     async def close(self, session: SessionId) -> None:
         await self._engine.close(session)
 
+    async def release(self, ids: Sequence[TokenId], num_kept: int, hints: RunHints = RunHints()) -> int:
+        return await self._engine.release(ids, num_kept, hints)
+
     async def stats(self, session: SessionId) -> SessionStats:
         return await self._engine.stats(session)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -36,6 +36,7 @@ from tenuto.protocol.engine import (
     TokenLogprob,
 )
 from tenuto.protocol.hints import ExpectedWait, RunHints
+from tenuto.testing.scripted_prefixes import ScriptedPrefixes
 
 HIDDEN_SIZE = 8  # of `embed`'s vectors
 
@@ -53,31 +54,6 @@ class _Session:
     closed: bool = False
     total_computed: int = 0
     total_reused: int = 0
-
-
-class _Prefixes:
-    """A prefix cache without KV: the full blocks that some session computed, as a trie of token blocks."""
-
-    def __init__(self, block_size: int) -> None:
-        self._block_size = block_size
-        self._root: dict[tuple[TokenId, ...], Any] = {}
-
-    def _blocks(self, tokens: Sequence[TokenId]) -> Iterable[tuple[TokenId, ...]]:
-        size = self._block_size
-        return (tuple(tokens[at : at + size]) for at in range(0, len(tokens) - size + 1, size))
-
-    def match(self, tokens: Sequence[TokenId]) -> int:
-        node, num_tokens = self._root, 0
-        for block in self._blocks(tokens):
-            if block not in node:
-                break
-            node, num_tokens = node[block], num_tokens + self._block_size
-        return num_tokens
-
-    def insert(self, tokens: Sequence[TokenId]) -> None:
-        node = self._root
-        for block in self._blocks(tokens):
-            node = node.setdefault(block, {})
 
 
 class ScriptedEngine:
@@ -118,7 +94,7 @@ class ScriptedEngine:
         self._ids_per_delta = ids_per_delta
         self._clock = clock if clock is not None else RealClock()
         self._sessions: dict[SessionId, _Session] = {}
-        self._prefixes = _Prefixes(block_size)
+        self._prefixes = ScriptedPrefixes(block_size)
         self._num_asked = 0
         self.fault = fault
         self.num_calls: Counter[str] = Counter()
@@ -140,7 +116,7 @@ class ScriptedEngine:
         del self._sessions[session]
 
     def lose_prefixes(self) -> None:
-        self._prefixes = _Prefixes(self._block_size)
+        self._prefixes = ScriptedPrefixes(self._block_size)
 
     def _call(self, name: str) -> None:
         self.num_calls[name] += 1
@@ -343,6 +319,11 @@ class ScriptedEngine:
         self._call("counters")
         num_computed = sum(session.total_computed for session in self._sessions.values())
         return EngineCounters(num_computed_tokens=num_computed, levels=EngineLevels(num_sessions=len(self._sessions)))
+
+    async def release(self, ids: Sequence[TokenId], num_kept: int, hints: RunHints = RunHints()) -> int:
+        self._call("release")
+        held = [found.tokens[: found.num_computed] for found in self._sessions.values()]
+        return self._prefixes.forget(ids, num_kept, held)
 
     async def stats(self, session: SessionId) -> SessionStats:
         self._call("stats")

@@ -162,3 +162,81 @@ def test_spare_tokens_take_nothing_from_anybody() -> None:
     cache.trim(table, 9)
     assert len(table.blocks) == 2, "nothing is allocated"
     cache.check_invariants([table])
+
+
+def cached(cache: KVCache, *conversations: list[TokenId]) -> None:
+    """Conversations whose sessions are closed: nobody holds their KV, and it can still be found."""
+    for tokens in conversations:
+        table = BlockTable(Namespace())
+        cache.match(table, tokens)
+        compute(cache, table, tokens)
+        cache.release(table)
+
+
+def found(cache: KVCache, tokens: list[TokenId]) -> int:
+    table = BlockTable(Namespace())
+    gained = cache.match(table, tokens)
+    cache.release(table)
+    return gained
+
+
+OTHER = [*TOKENS[:6], *(TokenId(t) for t in range(10))]  # goes on from the same six tokens
+
+
+class TestForget:
+    @pytest.mark.parametrize(("num_kept", "num_left"), [(0, 0), (1, 0), (4, 4), (7, 4), (8, 8), (14, 12)])
+    def test_what_lies_after_the_kept_tokens_goes_a_block_with_any_of_it_too(self, num_kept: int, num_left: int):
+        cache = KVCache(8, 4)
+        cached(cache, TOKENS[:16])
+        assert cache.forget(Namespace(), TOKENS[:15], num_kept) == 4 - num_left // 4
+        assert found(cache, TOKENS[:16]) == min(num_left, 12)
+        assert cache.num_cached == num_left // 4
+        cache.check_invariants([])
+
+    def test_what_was_generated_after_the_tokens_goes_with_them(self):
+        cache = KVCache(8, 4)
+        cached(cache, TOKENS[:16])
+        assert cache.forget(Namespace(), TOKENS[:6], 4) == 3
+        cache.check_invariants([])
+
+    def test_not_where_several_went_on_from_there(self):
+        cache = KVCache(12, 4)
+        cached(cache, [*TOKENS[:6], *TOKENS[20:30]], OTHER)
+        assert cache.forget(Namespace(), TOKENS[:6], 0) == 0
+        assert cache.forget(Namespace(), OTHER, 0) == 3
+        assert found(cache, [*TOKENS[:6], *TOKENS[20:30]]) == 12
+        assert cache.forget(Namespace(), TOKENS[:6], 0) == 4
+        assert cache.num_cached == 0
+        cache.check_invariants([])
+
+    def test_not_what_a_table_holds(self):
+        cache = KVCache(12, 4)
+        table = BlockTable(Namespace())
+        compute(cache, table, TOKENS[:9])
+        cached(cache, TOKENS[:16])
+        assert cache.forget(Namespace(), TOKENS[:16], 0) == 2
+        assert (cache.num_cached, cache.num_owned) == (0, 3)
+        cache.check_invariants([table])
+        cache.release(table)
+        assert cache.forget(Namespace(), TOKENS[:16], 0) == 2
+
+    def test_nothing_of_what_is_unknown_kept_whole_or_of_another_namespace(self):
+        cache = KVCache(8, 4)
+        cached(cache, TOKENS[:16])
+        assert cache.forget(Namespace(), [], 0) == 0
+        assert cache.forget(Namespace(), TOKENS[:12], 12) == 0
+        assert cache.forget(Namespace(), TOKENS[:12], 99) == 0
+        assert cache.forget(Namespace(), TOKENS[8:16], 0) == 0
+        assert cache.forget(Namespace(), TOKENS[:3], 0) == 0
+        assert cache.forget(Namespace(tenant="t"), TOKENS[:16], 0) == 0
+        assert cache.num_cached == 4
+
+    def test_while_a_step_is_in_flight_its_blocks_are_free_only_afterwards(self):
+        cache = KVCache(4, 4)
+        cached(cache, TOKENS[:16])
+        cache.begin_step()
+        assert cache.forget(Namespace(), TOKENS[:16], 0) == 4
+        assert cache.num_available == 0
+        cache.end_step()
+        assert cache.num_available == 4
+        cache.check_invariants([])
