@@ -152,6 +152,8 @@ class EngineHost:
                 await engine.truncate(session, num_tokens)
             case m.Close(session):
                 await engine.close(session)
+            case m.Release(ids, num_kept, hints):
+                return m.raw(await engine.release(ids, num_kept, hints))
             case m.Stats(session):
                 return m.raw(await engine.stats(session))
             case m.Tokens(session):

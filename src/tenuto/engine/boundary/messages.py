@@ -69,6 +69,12 @@ class Close(_Message, frozen=True):
     session: SessionId
 
 
+class Release(_Message, frozen=True):
+    ids: list[TokenId]
+    num_kept: int
+    hints: RunHints
+
+
 class Stats(_Message, frozen=True):
     session: SessionId
 
@@ -95,7 +101,19 @@ class Import(_Message, frozen=True):
 
 
 Question: TypeAlias = (
-    Open | Append | Generate | Embed | Suspend | Truncate | Close | Stats | Tokens | Counters | Export | Import
+    Open
+    | Append
+    | Generate
+    | Embed
+    | Suspend
+    | Truncate
+    | Close
+    | Release
+    | Stats
+    | Tokens
+    | Counters
+    | Export
+    | Import
 )
 
 

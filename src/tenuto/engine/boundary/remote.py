@@ -131,6 +131,9 @@ class RemoteEngineClient:
     async def close(self, session: SessionId) -> None:
         await self._ask(m.Close(session), type(None))
 
+    async def release(self, ids: Sequence[TokenId], num_kept: int, hints: RunHints = RunHints()) -> int:
+        return await self._ask(m.Release(list(ids), num_kept, hints), int)
+
     async def stats(self, session: SessionId) -> SessionStats:
         return await self._ask(m.Stats(session), SessionStats)
 
@@ -199,7 +202,7 @@ class RemoteEngineClient:
         """Register a call and encode it. Raises EngineClosed, QueueFull, InvalidRequest; then nothing has happened."""
         self._check_open()
         # Calls that set something free have room of their own: they are what empties a full boundary.
-        frees = isinstance(question, m.Close | m.Truncate | m.Suspend)
+        frees = isinstance(question, m.Close | m.Truncate | m.Suspend | m.Release)
         if len(self._calls) >= self._limits.max_calls * (2 if frees else 1):
             raise QueueFull(f"{self._limits.max_calls} calls to the engine are under way already; try again later")
         number = self._num_calls + 1
