@@ -15,6 +15,7 @@ from tenuto.engine.boundary.errors import unpack_error
 from tenuto.engine.boundary.frames import MAX_FRAME_BYTES
 from tenuto.engine.boundary.limits import BoundaryLimits
 from tenuto.engine.boundary.link import Link
+from tenuto.engine.door import check_ids
 from tenuto.errors import EngineClosed, InvalidRequest, QueueFull, TenutoError
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.counters import EngineCounters
@@ -209,6 +210,8 @@ class RemoteEngineClient:
         try:
             payload = m.encode(m.Ask(number, question))
         except (OverflowError, UnicodeEncodeError) as error:
+            assert self._info is not None
+            check_ids(getattr(question, "ids", ()), self._info.vocab_size)
             raise InvalidRequest(f"the call holds a number or text that no engine accepts ({error})") from error
         if len(payload) > MAX_FRAME_BYTES:
             raise InvalidRequest(f"the call takes {len(payload)} bytes, and the engine accepts {MAX_FRAME_BYTES}")
