@@ -52,7 +52,7 @@ def serve(
 
 
 async def _serve(config: Config) -> None:
-    from tenuto.server import create_app  # these bring in FastAPI: a second that `--help` need not wait for
+    from tenuto.server import WebServer, create_app  # these bring in FastAPI: a second that `--help` need not wait for
     from tenuto.server import serve as serve_app
     from tenuto.wiring_process import serving_model
 
@@ -66,6 +66,6 @@ async def _serve(config: Config) -> None:
             typer.echo(f"serving {info.name} ({info.precision} on {info.device}) at {url}/v1", err=True)
 
         ended = None if started.ended is None else asyncio.ensure_future(started.ended())
-        await serve_app(app, config.host, config.port, on_listening=announce, until=ended)
+        await serve_app(WebServer(app, host=config.host, port=config.port), on_listening=announce, until=ended)
         if ended is not None and ended.done():
             raise ended.result()

@@ -195,7 +195,7 @@ SERVE = textwrap.dedent(
     import sys
     from tenuto.clock import RealClock
     from tenuto.ids import IdSource
-    from tenuto.server import create_app, serve
+    from tenuto.server import WebServer, create_app, serve
     from tenuto.telemetry import configure_logs
     from tenuto.testing.scripted_model import Reply, ScriptedModel
 
@@ -204,7 +204,8 @@ SERVE = textwrap.dedent(
     app = create_app(model, served_names=("smol",), clock=RealClock(), ids=IdSource())
 
     async def main():
-        await serve(app, "127.0.0.1", 0, drain_deadline_s=20, on_listening=lambda url: print(url, flush=True))
+        server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=20)
+        await serve(server, on_listening=lambda url: print(url, flush=True))
         print("closed in order", flush=True)
 
     asyncio.run(main())

@@ -1,0 +1,117 @@
+"""Connections with bounds: how many, how long a request's head may take, how long a client may read nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import h11
+import msgspec
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tenuto.server.errors import error_body
+from tenuto.server.limits import ServerLimits
+
+_LINGER_S = 5.0  # for what was written to leave once a connection is to be closed
+
+
+class ConnectionConfig(uvicorn.Config):
+    """uvicorn's settings, with ours beside them."""
+
+    def __init__(
+        self, app: ASGIApp, *, limits: ServerLimits, tls: ssl.SSLContext | None, close_deadline_s: int
+    ) -> None:
+        super().__init__(
+            app,
+            http=BoundedConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=close_deadline_s,
+            ssl_context_factory=None if tls is None else lambda *_: tls,
+        )
+        self.limits = limits
+
+
+class BoundedConnection(H11Protocol):
+    """One connection. uvicorn bounds how long it may idle between requests; this adds the other bounds.
+
+    A head that comes a byte at a time holds its connection no longer than `header_deadline_s` in all; so does the rest
+    of a body that nobody wants, after its answer. Bodies that are wanted have a deadline where they are read.
+    """
+
+    config: ConnectionConfig
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        limits = self.config.limits
+        if len(self.connections) > limits.max_connections:
+            self._refuse(limits)
+            return
+        self._head_timer = self.loop.call_later(limits.header_deadline_s, self._close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_timer = _cancelled(self._head_timer)
+        self._write_timer = _cancelled(self._write_timer)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.config.limits.send_deadline_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._write_timer = _cancelled(self._write_timer)
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._close()
+
+    def _watch_head(self) -> None:
+        """The timer runs from the first byte after an answer until the next request's head is whole."""
+        answered = self.cycle is None or self.cycle.response_complete
+        idle = not self.conn.trailing_data[0] and self.conn.their_state is not h11.SEND_BODY
+        if not answered or (self.cycle is not None and idle):
+            self._head_timer = _cancelled(self._head_timer)
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.config.limits.header_deadline_s, self._close)
+
+    def _close(self) -> None:
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._write_timer = self._write_timer or self.loop.call_later(_LINGER_S, self.transport.abort)
+
+    def _refuse(self, limits: ServerLimits) -> None:
+        """Without reading the request: whoever opens too many connections is not served on them."""
+        message = f"{limits.max_connections} connections are open already; try again later"
+        body = msgspec.json.encode(error_body(message, "server_error", "too_many_connections"))
+        head = (
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            f"Retry-After: {limits.retry_after_s}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self._close()
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
