@@ -102,6 +102,39 @@ class Config(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address that `tenuto serve` listens on")
     port: int = Field(8000, ge=0, le=65535, description="port that `tenuto serve` listens on; 0 takes a free one")
+    api_keys_file: Path | None = Field(None, description="file of API keys, as `tenuto keys` writes it")
+    api_key: SecretStr | None = Field(None, description="one API key, for the tenant `default`; 16 characters or more")
+    allow_anonymous: bool = Field(False, description="without keys, let other machines in too")
+    cors_origins: str = Field(
+        "", description="sites whose pages may call the server from a browser, with commas between; `*`: all"
+    )
+    tls_cert: Path | None = Field(None, description="certificate of the server, PEM; with `tls_key`, serves HTTPS")
+    tls_key: Path | None = Field(None, description="its private key, PEM, without a password")
+    max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="largest body of a request")
+    max_messages: int = Field(4096, ge=1, description="most messages of one conversation")
+    max_tools: int = Field(512, ge=0, description="most tools declared with one request")
+    max_output_tokens: int | None = Field(
+        None, ge=1, description="most tokens generated for one reply; unset: what the context has room for"
+    )
+    max_requests: int = Field(256, ge=1, description="most requests answered at once, those that wait among them")
+    max_tenant_requests: int | None = Field(None, ge=1, description="of these, of one tenant; unset: all")
+    max_connections: int = Field(1000, ge=1, description="most connections open at once")
+    drain_s: float = Field(30.0, ge=0, description="how long running requests may go on after SIGTERM")
+
+    log_format: Literal["text", "json"] = Field("text", description="log lines as logfmt, or as one JSON object each")
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=_ADDRESS,
+        validation_alias=AliasChoices("TENUTO_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="collector of traces, OTLP over HTTP; unset: no traces are made",
+    )
+    otlp_headers: SecretStr | None = Field(
+        None,
+        validation_alias=AliasChoices("TENUTO_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"),
+        description="headers for the collector, `name=value` with commas between; shown nowhere",
+    )
+    trace_ratio: float = Field(1.0, ge=0, le=1, description="part of the requests traced if their caller decides none")
+    trace_content: bool = Field(False, description="write prompts and replies into the traces")
 
     weather_url: str | None = Field(
         None, description="a real weather source: URL with {city} and {date}; unset: a simulation that says so"
