@@ -135,6 +135,15 @@ class Config(BaseSettings):
     )
     trace_ratio: float = Field(1.0, ge=0, le=1, description="part of the requests traced if their caller decides none")
     trace_content: bool = Field(False, description="write prompts and replies into the traces")
+    embedding_model: str | None = Field(
+        None, description="the model of `/v1/embeddings`, given like `model`; unset: the generating model"
+    )
+    rerank_model: str | None = Field(
+        None, description="the model of `/v1/rerank`, given like `model`; unset: the similarity of embeddings"
+    )
+    max_stored_responses: int = Field(10_000, ge=0, description="most responses kept for `previous_response_id`")
+    max_stored_response_bytes: int = Field(268_435_456, ge=0, description="most memory for them")
+    stored_response_ttl_s: float = Field(86_400.0, gt=0, description="how long a response is kept after its last use")
 
     weather_url: str | None = Field(
         None, description="a real weather source: URL with {city} and {date}; unset: a simulation that says so"

@@ -23,11 +23,12 @@ from tenuto.server.metrics import operation_routes
 from tenuto.server.models import model_routes
 from tenuto.server.operations import Operations
 from tenuto.server.request_scope import RequestScope
+from tenuto.server.responses import ResponseCreateBody, response_routes
 from tenuto.server.service import OtherClients, Service
 from tenuto.server.wire import ChatCompletionBody
 from tenuto.telemetry import ObservedEmbedder, ObservedEngine, ObservedModel, ObservedReranker, Telemetry
 
-_BODIES = (ChatCompletionBody,)  # of routes that read them themselves
+_BODIES = (ChatCompletionBody, ResponseCreateBody)  # of routes that read them themselves
 
 
 def create_app(
@@ -67,6 +68,7 @@ def create_app(
     )
     app.include_router(model_routes(service))
     app.include_router(chat_completion_routes(service))
+    app.include_router(response_routes(service))
     app.include_router(operation_routes(service, telemetry.metrics, admission))
     install_error_handlers(app, limits)
     # The last that is added is the first to see a request.

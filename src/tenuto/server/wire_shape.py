@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, ValidationError
 from pydantic_core import ErrorDetails
 
 from tenuto.errors import InvalidRequest
@@ -19,6 +19,13 @@ class Wire(BaseModel):
     extras."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class FirstErrorOnly(FailFast):
+    """On a list that is a member of a union: its first wrong item is enough, however many there are."""
+
+    def __hash__(self) -> int:  # unions hash their members
+        return hash(self.fail_fast)
 
 
 W = TypeVar("W", bound=Wire)

@@ -1,0 +1,176 @@
+"""Items of a conversation: to the messages that the model client takes, and to the form in which they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
+
+from tenuto.errors import InvalidRequest
+from tenuto.ids import CallId
+from tenuto.protocol.messages import Message, Role, ToolCall
+from tenuto.server.limits import ServerLimits
+from tenuto.server.responses.wire import (
+    CallItem,
+    CallOutputItem,
+    ContentPart,
+    Item,
+    ItemReference,
+    MessageItem,
+    ReasoningItem,
+)
+from tenuto.server.tool_fields import read_arguments
+
+Said: TypeAlias = MessageItem | CallItem | CallOutputItem | ReasoningItem
+
+_ITEM: TypeAdapter[Said] = TypeAdapter(Said)
+PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+
+
+@dataclass(frozen=True)
+class ReadItems:
+    """A request's input."""
+
+    messages: tuple[Message, ...]
+    items: tuple[dict[str, Any], ...]  # in wire form, each with an id
+
+
+def read_input(
+    given: str | Sequence[Item], *, name: str, lookup: Callable[[str, str], dict[str, Any]], limits: ServerLimits
+) -> ReadItems:
+    """
+    Args:
+        name: what is new in ids made up for items that bring none.
+        lookup: a stored item by its id; the second argument is the field that names it. Raises NotStored.
+
+    Raises InvalidRequest.
+    """
+    if isinstance(given, str):
+        given = [_ITEM.validate_python({"type": "message", "role": "user", "content": given})]
+    reader = _MessageReader(limits)
+    items = []
+    for index, item in enumerate(given):
+        path = f"input[{index}]"
+        said = _ITEM.validate_python(lookup(item.id, path)) if isinstance(item, ItemReference) else item
+        reader.add(said, path)
+        kept = kept_form(said)
+        kept["id"] = said.id or f"{PREFIXES[kept['type']]}_{name}_in{index}"
+        items.append(kept)
+    return ReadItems(reader.messages(), tuple(items))
+
+
+def kept_form(item: Said) -> dict[str, Any]:
+    """An item in wire form, without its id: what is served of it and no more."""
+    match item:
+        case MessageItem(role="assistant"):
+            content = [{"type": "output_text", "text": text_of(item.content, ""), "annotations": []}]
+            return {"type": "message", "role": "assistant", "status": item.status or "completed", "content": content}
+        case MessageItem():
+            content = [{"type": "input_text", "text": text_of(item.content, "")}]
+            return {"type": "message", "role": item.role, "status": "completed", "content": content}
+        case CallItem():
+            arguments = item.arguments or "{}"
+            status = item.status or "completed"
+            call = {"call_id": item.call_id, "name": item.name, "arguments": arguments}
+            return {"type": "function_call", "status": status} | call
+        case CallOutputItem():
+            output = text_of(item.output, "")
+            return {"type": "function_call_output", "status": "completed", "call_id": item.call_id, "output": output}
+        case ReasoningItem():
+            content = [{"type": "reasoning_text", "text": part.text} for part in item.content or ()]
+            return {"type": "reasoning", "status": item.status or "completed", "summary": [], "content": content}
+
+
+def text_of(content: str | list[ContentPart], path: str) -> str:
+    """Raises InvalidRequest where a part is no text."""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for index, part in enumerate(content):
+        where = f"{path}[{index}]"
+        if part.type not in ("input_text", "output_text", "refusal"):
+            raise InvalidRequest(f"{where}.type: {part.type[:50]!r} is not served, only text", f"{where}.type")
+        name = "refusal" if part.type == "refusal" else "text"
+        text = part.refusal if part.type == "refusal" else part.text
+        if text is None:
+            raise InvalidRequest(f"{where}.{name} is required", f"{where}.{name}")
+        texts.append(text)
+    return "".join(texts)
+
+
+@dataclass
+class _AssistantTurn:
+    """What the assistant said in one turn: text, calls and reasoning are items of their own, but one message."""
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    last: str = ""  # type of the last item
+
+    def takes(self, kind: str) -> bool:
+        """Whether an item of this type goes on with the turn. Our own turns think first, and never have two messages
+        in a row."""
+        if kind == "reasoning":
+            return self.last == "reasoning"
+        return not kind == self.last == "message"
+
+    def message(self) -> Message:
+        return Message(
+            role="assistant",
+            content="".join(self.texts),
+            reasoning="".join(self.thoughts),
+            tool_calls=tuple(self.calls),
+        )
+
+
+class _MessageReader:
+    """Items in their order, to messages."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
+        self._messages: list[Message] = []
+        self._turn: _AssistantTurn | None = None
+
+    def messages(self) -> tuple[Message, ...]:
+        self._end_turn()
+        return tuple(self._messages)
+
+    def add(self, item: Said, path: str) -> None:
+        match item:
+            case MessageItem(role="assistant"):
+                text = text_of(item.content, f"{path}.content")
+                self._assistant("message").texts.append(text)
+            case MessageItem(role=role):
+                text = text_of(item.content, f"{path}.content")
+                self._put("user" if role == "user" else "system", text)
+            case CallItem(status="incomplete"):
+                if self._turn is not None:  # its text is the turn's, and goes on after it
+                    self._turn.last = "function_call"
+            case CallItem():
+                arguments = read_arguments(item.arguments, f"{path}.arguments", self._limits)
+                call = ToolCall(id=CallId(item.call_id), name=item.name, arguments=arguments)
+                self._assistant("function_call").calls.append(call)
+            case CallOutputItem():
+                self._put("tool", text_of(item.output, f"{path}.output"), CallId(item.call_id))
+            case ReasoningItem(content=content):
+                if content:
+                    self._assistant("reasoning").thoughts.extend(part.text for part in content)
+
+    def _put(self, role: Role, content: str, call: CallId | None = None) -> None:
+        self._end_turn()
+        self._messages.append(Message(role=role, content=content, tool_call_id=call))
+
+    def _assistant(self, kind: str) -> _AssistantTurn:
+        if self._turn is not None and not self._turn.takes(kind):
+            self._end_turn()
+        if self._turn is None:
+            self._turn = _AssistantTurn()
+        self._turn.last = kind
+        return self._turn
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._messages.append(self._turn.message())
+            self._turn = None
