@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from tenuto.ids import TokenId
+from tenuto.protocol.grammar import ReasoningFrame
 from tenuto.protocol.messages import Message, ToolSpec
 from tenuto.text.marked import MarkedText
+from tenuto.text.template import TemplateSettings
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Conversation:
     messages: tuple[Message, ...]  # worked examples after the system messages, tool results in call order
     sources: tuple[int | None, ...]  # where each message stood in the request; None: a worked example
     tools: tuple[ToolSpec, ...]  # those the model is told of
+    settings: TemplateSettings = field(default_factory=TemplateSettings)
+    tenant: str = ""  # whose it is: replies to others are never found
 
     def with_reply(self, message: Message) -> Conversation:
         index = 1 + max((s for s in self.sources if s is not None), default=-1)
@@ -35,6 +39,8 @@ class Reply:
     """An assistant message that we generated: its ids, and where it stood."""
 
     ids: tuple[TokenId, ...]  # as sampled, without the id that ended the turn
+    reasoning: str  # said in these ids, whether or not the message comes back with it
+    frame: ReasoningFrame | None  # how the reply is read
     num_prompt_chars: int  # length of the rendered text it was generated after
     prompt_digest: bytes  # of that text
     body: MarkedText | None = None  # how the template writes the message in history, once that is known
@@ -67,6 +73,8 @@ def explain_break(old: Conversation, new: Conversation, rewritten: int | None) -
     """
     if old.tools != new.tools:
         return "tools differ"
+    if old.settings != new.settings:
+        return "template options differ"
     for i, message in enumerate(old.messages):
         if i >= len(new.messages) or value_of(message) != value_of(new.messages[i]):
             sources = (old.sources[i], new.sources[i] if i < len(new.messages) else old.sources[i])
@@ -76,18 +84,18 @@ def explain_break(old: Conversation, new: Conversation, rewritten: int | None) -
 
 @dataclass
 class Chain:
-    """Digests of a growing conversation: equal digests, equal tools and messages by value.
+    """Digests of a growing conversation: equal digests, equal tenant, tools and messages by value.
 
     A message's value is its role, content, calls and call ids, with parsed arguments: how JSON was spelled is no
-    part of it.
+    part of it. Nor is its reasoning, which most clients do not send back.
     """
 
     _hash: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
 
     @classmethod
-    def of(cls, tools: Sequence[ToolSpec]) -> Chain:
+    def of(cls, tools: Sequence[ToolSpec], tenant: str = "") -> Chain:
         chain = cls()
-        chain._hash.update(msgspec.json.encode(list(tools), order="deterministic"))
+        chain._hash.update(msgspec.json.encode((tenant, list(tools)), order="deterministic"))
         return chain
 
     def add(self, message: Message) -> bytes:
@@ -95,6 +103,10 @@ class Chain:
         self._hash.update(value_of(message))
         digest: bytes = self._hash.copy().digest()
         return digest
+
+
+def without_space(text: str) -> str:
+    return "".join(text.split())
 
 
 def value_of(message: Message) -> bytes:

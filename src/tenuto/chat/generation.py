@@ -225,12 +225,13 @@ class Generation:
                 return
             held.is_unsure = False
 
-    def usage(self, ttft_s: float, total_s: float) -> ChatUsage:
+    def usage(self, ttft_s: float, total_s: float, num_reasoning: int) -> ChatUsage:
         """Once kept.
 
         Args:
             ttft_s, total_s: of the turn, rendering and tokenising included.
+            num_reasoning: ids of the reasoning.
         """
         assert self._usage is not None and self._is_kept
         counts = msgspec.structs.asdict(self._usage) | {"ttft_s": ttft_s, "total_s": total_s}
-        return ChatUsage(**counts, reuse_break=self.reuse_break)
+        return ChatUsage(**counts, num_reasoning=num_reasoning, reuse_break=self.reuse_break)

@@ -14,6 +14,7 @@ from tenuto.chat.choices import Choice, merge, share_prompt, turn_of_choice
 from tenuto.chat.encoder import ConversationEncoder, Encoded, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
+from tenuto.chat.reading import ReplyForm
 from tenuto.chat.relaxations import RelaxationLog
 from tenuto.chat.reply import ReplyReader
 from tenuto.chat.turn import Turn, check_size, read_turn
@@ -23,6 +24,7 @@ from tenuto.ids import IdSource, SessionId
 from tenuto.offload import Offload
 from tenuto.protocol.chat import ChatFinishReason, ChatRequest, ModelEvent, ModelInfo, ReplyFinished
 from tenuto.protocol.engine import EngineClient, EngineInfo
+from tenuto.protocol.grammar import ReasoningFrame
 from tenuto.protocol.hints import ExpectedWait
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
@@ -113,6 +115,8 @@ class LocalModelClient:
             replies = choices[0].held.replies
             encoded = await self._prepare(lambda: self._encoder.encode(turn.conversation, replies))
             turn.check_room(len(encoded.ids), engine.max_model_tokens)
+            for choice in choices:
+                choice.turn = choice.turn.after_reasoning(_frame_of_grammar(request, encoded))
             if request.n > 1:
                 await share_prompt(self._engine, choices, encoded.ids)
             streams = [self._reply(choice, encoded, start_s) for choice in choices]
@@ -129,14 +133,14 @@ class LocalModelClient:
         try:
             generation = Generation(self._engine, choice.held, choice.turn, encoded, self._limits.cleanup_s)
             choice.generation = generation
-            reader = self._reader(choice.turn)
+            reader = self._reader(choice.turn, encoded)
             ttft_s: float | None = None
             while not reader.stopped and (new := await generation.next()) is not None:
                 ttft_s = self._clock.now() - start_s if ttft_s is None else ttft_s
                 for event in reader.push_all(new.ids, new.logprobs):
                     yield _of(choice, event)
             if not reader.stopped:
-                for event in reader.finish():
+                for event in reader.finish(is_cut=generation.finish == "length"):
                     yield _of(choice, event)
             kept, added = reader.kept_ids()
             self._encoder.remember(*await generation.keep(kept, added, reader.message))
@@ -146,7 +150,7 @@ class LocalModelClient:
         yield ReplyFinished(
             reason=_reason(generation, reader),
             message=reader.message,
-            usage=choice.usage(generation.usage(ttft_s or 0.0, self._clock.now() - start_s)),
+            usage=choice.usage(generation.usage(ttft_s or 0.0, self._clock.now() - start_s, reader.num_reasoning)),
             token_ids=(*kept, *added),
             choice=choice.index,
             relaxed=choice.turn.relaxed,
@@ -164,9 +168,10 @@ class LocalModelClient:
                 "simpler tools"
             ) from error
 
-    def _reader(self, turn: Turn) -> ReplyReader:
+    def _reader(self, turn: Turn, encoded: Encoded) -> ReplyReader:
         tool_format = self._text.tool_format if turn.may_call else None
-        return ReplyReader(self._text.tokenizer, tool_format, turn.stop, self._ids, turn.parallel_tool_calls)
+        form = ReplyForm(self._text.tokenizer, tool_format, encoded.frame, turn.conversation.tools)
+        return ReplyReader(form, turn.stop, self._ids, turn.parallel_tool_calls)
 
     async def _claim(self, session: SessionId | None) -> HeldConversation:
         """The conversation, busy from now on; a request without a session gets one that nobody else knows."""
@@ -219,6 +224,13 @@ class LocalModelClient:
 
 def _of(choice: Choice, event: ModelEvent) -> ModelEvent:
     return event if choice.index == 0 else msgspec.structs.replace(event, choice=choice.index)
+
+
+def _frame_of_grammar(request: ChatRequest, encoded: Encoded) -> ReasoningFrame | None:
+    """What comes before the text that the grammar is about; None: that begins at once."""
+    frame = encoded.frame
+    shall_think = request.thinking is not False or (frame is not None and frame.is_open)
+    return frame if shall_think and encoded.may_think else None
 
 
 def _reason(generation: Generation, reader: ReplyReader) -> ChatFinishReason:

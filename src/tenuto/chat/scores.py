@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from tenuto.ids import TokenId
 from tenuto.protocol.chat import ModelEvent, ScoredToken, TokenScore, TokensScored
 from tenuto.protocol.engine import TokenLogprob
@@ -32,10 +34,17 @@ class ScoreBook:
         """The next id of the reply."""
         self._waiting.append(token_score(self._tokenizer, token, logprob))
 
-    def release(self, num_tokens: int) -> list[ModelEvent]:
-        """The event of what was not yet given out of the first `num_tokens`; none if that is nothing."""
+    def release(self, num_tokens: int, num_reasoning: int = 0) -> list[ModelEvent]:
+        """The event of what was not yet given out of the first `num_tokens`; none if that is nothing.
+
+        Args:
+            num_reasoning: so many of the reply's first tokens are its reasoning.
+        """
         count = min(num_tokens - self._num_released, len(self._waiting))
         if count <= 0:
             return []
+        scores = [self._waiting.popleft() for _ in range(count)]
+        for place in range(min(num_reasoning - self._num_released, count)):
+            scores[place] = msgspec.structs.replace(scores[place], reasoning=True)
         self._num_released += count
-        return [TokensScored(tokens=tuple(self._waiting.popleft() for _ in range(count)))]
+        return [TokensScored(tokens=tuple(scores))]

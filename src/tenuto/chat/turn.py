@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,9 +13,12 @@ from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import TokenId
 from tenuto.protocol.chat import MAX_CHOICES, AllowedTools, ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.engine import GenerateParams
-from tenuto.protocol.grammar import GrammarSpec, Relaxation
+from tenuto.protocol.grammar import GrammarSpec, ReasoningFrame, Relaxation
 from tenuto.protocol.messages import ToolSpec
+from tenuto.text.template import RESERVED_OPTIONS, TemplateSettings
 from tenuto.text.tool_format import ToolCallFormat
+
+MAX_TEMPLATE_OPTIONS = 32
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ class Turn:
     def relaxed(self) -> tuple[Relaxation, ...]:
         """What of the tools' schemas the grammar does not hold."""
         return () if self.params.grammar is None else self.params.grammar.relaxed
+
+    def after_reasoning(self, frame: ReasoningFrame | None) -> Turn:
+        """The turn with its grammar, if it has one, held to what follows the reasoning. None: there is none."""
+        if frame is None or self.params.grammar is None:
+            return self
+        grammar = msgspec.structs.replace(self.params.grammar, reasoning=frame)
+        return replace(self, params=msgspec.structs.replace(self.params, grammar=grammar))
 
     def check_room(self, num_prompt: int, max_tokens: int) -> None:
         """Raises ContextLengthError unless prompt and reply fit."""
@@ -149,4 +159,18 @@ def _conversation(request: ChatRequest, tools: tuple[ToolSpec, ...]) -> Conversa
         messages=(*arranged.messages[:num_system], *examples.messages, *arranged.messages[num_system:]),
         sources=(*arranged.sources[:num_system], *(None for _ in examples.messages), *arranged.sources[num_system:]),
         tools=tools,
+        settings=_settings(request),
+        tenant=request.hints.tenant,
     )
+
+
+def _settings(request: ChatRequest) -> TemplateSettings:
+    names = [name for name, _ in request.template_options]
+    if len(names) > MAX_TEMPLATE_OPTIONS:
+        param = "template_options"
+        raise InvalidRequest(f"template_options holds {len(names)} variables, {MAX_TEMPLATE_OPTIONS} at most", param)
+    for place, name in enumerate(names):
+        if name in RESERVED_OPTIONS or name in names[:place] or not name.isidentifier():
+            why = "says what is rendered" if name in RESERVED_OPTIONS else "is given twice, or is no name"
+            raise InvalidRequest(f"template_options: {name[:100]!r} {why}; leave it out", "template_options")
+    return TemplateSettings(request.thinking, request.template_options)

@@ -107,6 +107,7 @@ class TokenScore(msgspec.Struct, frozen=True, kw_only=True):
     token: ScoredToken
     top: tuple[ScoredToken, ...] = ()  # likeliest first; the token itself among them or not
     forced: bool = False  # by the grammar: certain, not scored
+    reasoning: bool = False  # of the reasoning, its tags included, not of the answer
 
 
 class TokensScored(msgspec.Struct, frozen=True, kw_only=True, tag="tokens_scored"):

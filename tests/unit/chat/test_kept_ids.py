@@ -7,6 +7,7 @@ import random
 import pytest
 
 from chat_harness import TOKENIZER, call_text
+from tenuto.chat.reading import ReplyForm
 from tenuto.chat.reply import ReplyReader
 from tenuto.ids import IdSource, TokenId
 from tenuto.text.tool_format import HermesFormat, Text, ToolCallFormat
@@ -34,7 +35,7 @@ def test_as_many_ids_are_kept_as_say_what_was_emitted(seed: int, with_calls: boo
     begin = rng.randrange(len(text) - 1)
     stop = rng.choice([text[begin : begin + rng.randrange(1, 30)], text[-rng.randrange(1, 20) :]])
     ids = TOKENIZER.encode(text)
-    reader = ReplyReader(TOKENIZER, tool_format, (stop,), IdSource(1), True)
+    reader = ReplyReader(ReplyForm(TOKENIZER, tool_format, None), (stop,), IdSource(1), True)
     list(reader.push_all(ids))
     if not reader.stopped:  # it stood in a call
         reader.finish()
@@ -51,7 +52,7 @@ def test_as_many_ids_are_kept_as_say_what_was_emitted(seed: int, with_calls: boo
 def test_a_long_reply_is_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = TOKENIZER.encode("小猫 and a dog, " * 800)
     stop = TOKENIZER.decode(ids)[-1000:]
-    reader = ReplyReader(TOKENIZER, None, (stop,), IdSource(1), True)
+    reader = ReplyReader(ReplyForm(TOKENIZER, None, None), (stop,), IdSource(1), True)
     reads = []
     decode = type(TOKENIZER).decode
     monkeypatch.setattr(type(TOKENIZER), "decode", lambda *given, **kw: reads.append(1) or decode(*given, **kw))

@@ -6,7 +6,7 @@ import pytest
 
 from chat_harness import END, SESSION, TOKENIZER, WEATHER, Chat, assistant, call_text, run, said, user
 from tenuto.errors import InvalidRequest
-from tenuto.protocol.chat import TextDelta, ToolCallFinished
+from tenuto.protocol.chat import TextDelta, ToolCallDelta, ToolCallFinished, ToolCallStarted
 
 ASK = (user("说话"),)
 
@@ -133,7 +133,7 @@ def test_a_character_cut_by_max_tokens_is_dropped_and_the_session_cut_back(char)
     run(main())
 
 
-def test_a_call_cut_by_max_tokens_is_text():
+def test_a_call_cut_by_max_tokens_stays_what_was_sent_of_it_and_leaves_no_text():
     whole = said("看：" + call_text(city="北京"), None)
 
     async def main() -> None:
@@ -141,10 +141,13 @@ def test_a_call_cut_by_max_tokens_is_text():
         events = await chat.events(*ASK, session=SESSION, tools=(WEATHER,), max_tokens=len(whole) - 8)
         last = events[-1]
         assert last.reason == "length" and last.message.tool_calls == ()
+        assert [event.name for event in events if isinstance(event, ToolCallStarted)] == ["get_weather"]
+        arguments = "".join(event.arguments for event in events if isinstance(event, ToolCallDelta))
+        assert '{"city": "北京"}'.startswith(arguments) and arguments.startswith('{"')
         assert not [event for event in events if isinstance(event, ToolCallFinished)]
-        assert last.message.content.startswith("看：<tool_call>")
-        assert text_of(events) == last.message.content
+        assert text_of(events) == last.message.content == "看："
         held = chat.tokens()
+        assert TOKENIZER.decode(last.token_ids) == "看：", "no message can hold such a call, so nor does the session"
         second = await chat.ask(*ASK, last.message, user("?"), tools=(WEATHER,))
         assert second.usage.reuse_break is None and chat.tokens()[: len(held)] == held
 
