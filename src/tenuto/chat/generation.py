@@ -12,7 +12,7 @@ from tenuto.chat.conversation import Reply, explain_break, splice
 from tenuto.chat.encoder import Encoded
 from tenuto.chat.held import HeldConversation
 from tenuto.chat.turn import Turn
-from tenuto.errors import Cancelled, EngineClosed, SessionNotFound, TenutoError
+from tenuto.errors import Cancelled, EngineClosed, SessionExists, SessionNotFound, TenutoError
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.chat import ChatUsage
 from tenuto.protocol.engine import (
@@ -26,6 +26,7 @@ from tenuto.protocol.engine import (
 from tenuto.protocol.messages import Message
 
 GONE = "session was gone"
+OTHER_TOKENS = "session holds other tokens than the conversation"
 NOT_RESTORED = "session could not be restored after an interrupted turn"
 
 
@@ -105,6 +106,7 @@ class Generation:
     async def _try_begin(self) -> TokenDelta | None:
         held = self._held
         await self._open()
+        self._check_held()
         change = splice(held.ids, self._encoded.ids)
         if change.num_kept < len(held.ids):
             self._note_break(change.num_kept)
@@ -112,20 +114,33 @@ class Generation:
             await self._engine.truncate(held.session, change.num_kept)
         if self._turn.stop:
             self._before = await self._engine.stats(held.session)
+        self._check_held()
         deltas = self._engine.generate(held.session, change.append, self._turn.params)
         self._stream = cast("AsyncGenerator[TokenDelta, None]", deltas)
         return await anext(self._stream, None)
+
+    def _check_held(self) -> None:
+        """Closed while we waited: the engine's session of that name, if there is one, is another by now."""
+        if self._held.is_closed:
+            raise Cancelled("the conversation was closed while it was generating")
 
     async def _open(self) -> None:
         held = self._held
         if held.is_unsure:
             await close_session(self._engine, held.session)
             held.is_unsure = False
+        if held.is_changed and await self._adopt():
+            return
         if held.is_open:
             return
         held.is_unsure = True  # should we be cancelled in the middle
         try:
             await self._engine.open(held.session, hints=self._turn.params.hints)
+        except SessionExists:
+            held.is_unsure, held.is_changed, held.is_foreign = False, True, True
+            if await self._adopt():
+                return
+            raise  # it was closed a moment ago
         except TenutoError:
             held.is_unsure = False  # a call that raises has changed nothing
             raise
@@ -133,6 +148,16 @@ class Generation:
         if held.is_closed:
             await close_session(self._engine, held.session)
             raise Cancelled("the conversation was closed while it was generating")
+
+    async def _adopt(self) -> bool:
+        """Take over the engine's session as somebody else left it; False if there is none."""
+        held = self._held
+        try:
+            held.adopt(await self._engine.tokens(held.session))
+        except SessionNotFound:
+            held.is_changed = False
+            return False
+        return True
 
     def _note_break(self, num_kept: int) -> None:
         """Say why held tokens go. A last turn that ended with another id than the template's needs no word: that id
@@ -143,6 +168,8 @@ class Generation:
             return
         if held.lost is None and held.conversation is not None:
             held.lost = explain_break(held.conversation, self._encoded.conversation, self._encoded.rewritten)
+        elif held.lost is None:
+            held.lost = OTHER_TOKENS
 
     async def keep(self, kept: Sequence[TokenId], added: Sequence[TokenId], message: Message) -> tuple[bytes, Reply]:
         """Make the turn part of the conversation: the session holds the prompt and the ids kept.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tenuto.chat.conversation import Conversation, Reply
@@ -19,6 +21,8 @@ class HeldConversation:
     is_temporary: bool = False  # for one request: closed at its end, whatever happens
     is_open: bool = False  # the engine has the session, and it holds `ids`
     is_unsure: bool = False  # the engine may have a session of that name, with tokens unknown: close it first
+    is_changed: bool = False  # somebody else worked on the engine's session, if it has one: ask for its tokens
+    is_foreign: bool = False  # somebody else opened the engine's session, and closes it
     is_busy: bool = False
     is_closed: bool = False  # by the caller: nothing may be done to the engine's session any more
     conversation: Conversation | None = None  # the last turn, with its reply
@@ -28,6 +32,15 @@ class HeldConversation:
     def lose(self, why: str) -> None:
         """The engine's session is gone, or cannot be trusted."""
         self.ids, self.is_open, self.lost = (), False, why
+
+    def adopt(self, ids: tuple[TokenId, ...]) -> None:
+        """The engine has the session, with these tokens."""
+        self.ids, self.is_open, self.is_changed, self.conversation = ids, True, False, None
+
+    @property
+    def may_be_open(self) -> bool:
+        """The engine may have a session that goes with this conversation."""
+        return self.is_open or self.is_unsure or self.is_changed
 
 
 class HeldConversations:
@@ -41,14 +54,16 @@ class HeldConversations:
         self._max_sessions = max_sessions
         self._held: OrderedDict[SessionId, HeldConversation] = OrderedDict()
         self._displaced: OrderedDict[SessionId, None] = OrderedDict()  # so that a miss can be explained
+        self._lent: set[SessionId] = set()
 
     def claim(self, session: SessionId) -> tuple[HeldConversation, HeldConversation | None]:
         """The conversation, now busy; and the one that had to go for it, if any.
 
         Raises:
-            SessionBusy: another turn runs on it.
+            SessionBusy: another turn runs on it, or it is lent.
             QueueFull: it is new, and all others are busy.
         """
+        self._check_not_lent(session)
         held = self._held.get(session)
         if held is not None:
             if held.is_busy:
@@ -71,6 +86,8 @@ class HeldConversations:
         oldest = next((held for held in self._held.values() if not held.is_busy), None)
         if oldest is None:
             raise QueueFull(f"all {self._max_sessions} conversations are generating; try again later")
+        if oldest.is_foreign:
+            return self.drop(oldest.session)
         self._displaced[oldest.session] = None
         if len(self._displaced) > self._max_sessions:
             self._displaced.popitem(last=False)
@@ -85,6 +102,32 @@ class HeldConversations:
         if held is not None:
             held.is_closed = True
         return held
+
+    @contextmanager
+    def lend(self, session: SessionId) -> Iterator[None]:
+        """For the block somebody else works on the engine's session: no turn runs meanwhile, and none believes what was
+        known of its tokens. Whether it is held here does not matter.
+
+        Raises SessionBusy if a turn runs, or it is lent already.
+        """
+        held = self._held.get(session)
+        if held is not None and held.is_busy:
+            raise SessionBusy(f"session {session} is generating a turn of chat; await or cancel that one first")
+        self._check_not_lent(session)
+        self._lent.add(session)
+        try:
+            yield
+        finally:
+            self._lent.discard(session)
+            self._displaced.pop(session, None)
+            held = self._held.get(session)
+            if held is not None:
+                held.ids, held.lost = (), None
+                held.is_open, held.is_unsure, held.is_changed = False, False, True
+
+    def _check_not_lent(self, session: SessionId) -> None:
+        if session in self._lent:
+            raise SessionBusy(f"session {session} is working for another call; await or cancel that one first")
 
     def sessions(self) -> list[SessionId]:
         return list(self._held)

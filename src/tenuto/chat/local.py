@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -11,18 +11,16 @@ import anyio
 import msgspec
 
 from tenuto.chat.choices import Choice, merge, share_prompt, turn_of_choice
-from tenuto.chat.computed_runs import ComputedRuns
 from tenuto.chat.encoder import ConversationEncoder, Encoded, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
 from tenuto.chat.reading import ReplyForm
 from tenuto.chat.relaxations import RelaxationLog
-from tenuto.chat.releases import LocalReleases
 from tenuto.chat.reply import ReplyReader
 from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
 from tenuto.errors import InvalidRequest, SessionNotFound
-from tenuto.ids import IdSource, SessionId, TokenId
+from tenuto.ids import IdSource, SessionId
 from tenuto.offload import Offload
 from tenuto.protocol.chat import ChatFinishReason, ChatRequest, ModelEvent, ModelInfo, ReplyFinished
 from tenuto.protocol.engine import EngineClient, EngineInfo
@@ -63,7 +61,8 @@ class LocalModelClient:
     session takes the same path through a session of its own, closed at the end; equal beginnings are then found in
     the engine's prefix cache. Of several choices each has such a session, and they share the KV of the prompt.
 
-    The client owns the sessions it is asked for: nobody else may change them.
+    The client owns the sessions it is asked for while a turn runs on them; whoever else changes them borrows them
+    (`lend`). A session that somebody else opened is taken over with its tokens.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class LocalModelClient:
         self._relaxations = RelaxationLog()
         self._preparing = Offload("tenuto-chat", limits.prepare_threads) if limits.prepare_threads else None
         self._engine_info: EngineInfo | None = None
-        self.releases = LocalReleases(engine, self._encode, clock, ComputedRuns())
 
     async def info(self) -> ModelInfo:
         engine = await self._known_engine()
@@ -134,8 +132,6 @@ class LocalModelClient:
     async def _reply(self, choice: Choice, encoded: Encoded, start_s: float) -> AsyncGenerator[ModelEvent, None]:
         """The events of one choice."""
         try:
-            hints = choice.turn.params.hints
-            self.releases.computed(hints, encoded.ids)
             generation = Generation(self._engine, choice.held, choice.turn, encoded, self._limits.cleanup_s)
             choice.generation = generation
             reader = self._reader(choice.turn, encoded)
@@ -149,7 +145,6 @@ class LocalModelClient:
                     yield _of(choice, event)
             kept, added = reader.kept_ids()
             self._encoder.remember(*await generation.keep(kept, added, reader.message))
-            self.releases.computed(hints, (*encoded.ids, *kept, *added))
         finally:
             await self._release(choice)
         # Only now: whoever stops listening after the last event must not undo the turn, nor find the session busy.
@@ -161,14 +156,6 @@ class LocalModelClient:
             choice=choice.index,
             relaxed=choice.turn.relaxed,
         )
-
-    async def _encode(self, request: ChatRequest) -> tuple[TokenId, ...]:
-        """The ids of a request's conversation, as `stream` would compute them without a session."""
-        engine = await self._known_engine()
-        tokenizer = self._text.tokenizer
-        check_size(request, engine.max_model_tokens, tokenizer.max_token_bytes)
-        turn = await self._prepare(lambda: read_turn(request, self._text.tool_format, tokenizer.eos_ids))
-        return (await self._prepare(lambda: self._encoder.encode(turn.conversation, {}))).ids
 
     async def _prepare(self, work: Callable[[], T]) -> T:
         """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
@@ -192,7 +179,7 @@ class LocalModelClient:
         if session is None:
             return HeldConversation(self._ids.session(), is_busy=True, is_temporary=True)
         held, displaced = self._held.claim(session)
-        if displaced is not None:
+        if displaced is not None and not displaced.is_foreign:
             try:
                 await close_session(self._engine, displaced.session)
             except BaseException:
@@ -227,8 +214,16 @@ class LocalModelClient:
     async def close(self, session: SessionId) -> None:
         """Forget a held conversation and free its KV; a stream that runs on it ends with Cancelled."""
         held = self._held.drop(session)
-        if held is not None and (held.is_open or held.is_unsure):
+        if held is not None and held.may_be_open:
             await close_session(self._engine, session)
+
+    def lend(self, session: SessionId) -> AbstractContextManager[None]:
+        """See `HeldConversations.lend`: others work on the engine's sessions too, but not at the same time."""
+        return self._held.lend(session)
+
+    def forget(self, session: SessionId) -> None:
+        """Somebody else closes the engine's session: a turn that runs on it ends with Cancelled."""
+        self._held.drop(session)
 
     async def aclose(self) -> None:
         """Close every held conversation."""

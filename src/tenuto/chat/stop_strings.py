@@ -17,6 +17,7 @@ class StopMatcher:
         self._stops = tuple(stops)
         self._held = ""
         self.matched = False
+        self.found: str | None = None  # which one
 
     @property
     def is_holding(self) -> bool:
@@ -31,7 +32,9 @@ class StopMatcher:
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self.matched, self._held = True, ""
-            return text[: min(found)[1]]
+            end, at = min(found)
+            self.found = text[at:end]
+            return text[:at]
         num_held = max(self._overlap(text, stop) for stop in self._stops)
         self._held = text[len(text) - num_held :]
         return text[: len(text) - num_held]

@@ -9,7 +9,7 @@ import pytest
 
 from chat_harness import SESSION, Chat, assistant, result, run, said, user
 from tenuto.chat import ChatLimits
-from tenuto.errors import Cancelled, EngineClosed, QueueFull, SessionBusy, SessionExists, TenutoError
+from tenuto.errors import Cancelled, EngineClosed, QueueFull, SessionBusy, TenutoError
 from tenuto.protocol.chat import ChatRequest, ReplyFinished, TextDelta
 from tenuto.protocol.hints import ExpectedWait
 
@@ -274,15 +274,16 @@ def test_no_room_among_busy_conversations():
     run(main())
 
 
-def test_a_session_of_that_name_that_is_not_ours_is_left_alone():
+def test_a_session_of_that_name_that_somebody_else_opened_is_taken_over():
     async def main() -> None:
         chat = Chat([said("一")])
         await chat.engine.open(SESSION)
         await chat.engine.append(SESSION, [1, 2, 3])
-        for _ in range(2):
-            with pytest.raises(SessionExists):
-                await chat.ask(*ASK)
-        assert chat.tokens() == (1, 2, 3)
+        reply = await chat.ask(*ASK)
+        assert reply.usage.reuse_break == "session holds other tokens than the conversation"
+        assert chat.tokens()[:3] != (1, 2, 3)
+        await chat.client.close(SESSION)
+        assert not chat.engine.sessions
 
     run(main())
 
