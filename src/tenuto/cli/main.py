@@ -14,6 +14,7 @@ from tenuto.cli.chat import chat
 from tenuto.cli.compare import compare
 from tenuto.cli.demo import demo
 from tenuto.cli.embed import embed
+from tenuto.cli.keys import keys
 from tenuto.cli.models import models
 from tenuto.cli.rerank import rerank
 from tenuto.cli.run import run
@@ -30,6 +31,7 @@ app = typer.Typer(
 for command in (run, chat, demo, compare, serve, embed, rerank):
     app.command()(command)
 app.add_typer(models, name="models")
+app.add_typer(keys, name="keys")
 app.add_typer(bench, name="bench")
 
 

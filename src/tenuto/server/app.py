@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -17,18 +16,21 @@ from tenuto.server.access import AccessGate
 from tenuto.server.admission import Admission
 from tenuto.server.answers import SCHEMA_REF
 from tenuto.server.chat_completions import chat_completion_routes
+from tenuto.server.completions import CompletionBody, completion_routes
 from tenuto.server.errors import install_error_handlers
-from tenuto.server.limited_model import LimitedModel
+from tenuto.server.guarded import guarded_model, guarded_others
 from tenuto.server.metrics import operation_routes
 from tenuto.server.models import model_routes
 from tenuto.server.operations import Operations
 from tenuto.server.request_scope import RequestScope
 from tenuto.server.responses import ResponseCreateBody, response_routes
 from tenuto.server.service import OtherClients, Service
+from tenuto.server.vectors import EmbeddingBody, RerankBody, embedding_routes, rerank_routes
 from tenuto.server.wire import ChatCompletionBody
-from tenuto.telemetry import ObservedEmbedder, ObservedEngine, ObservedModel, ObservedReranker, Telemetry
+from tenuto.telemetry import Telemetry
 
-_BODIES = (ChatCompletionBody, ResponseCreateBody)  # of routes that read them themselves
+# Of routes that read them themselves.
+_BODIES = (ChatCompletionBody, ResponseCreateBody, CompletionBody, EmbeddingBody, RerankBody)
 
 
 def create_app(
@@ -53,8 +55,8 @@ def create_app(
     telemetry = operations.telemetry or Telemetry(clock)
     admission = Admission(clock, max_requests=limits.max_requests, max_tenant_requests=limits.max_tenant_requests)
     service = Service(
-        model=LimitedModel(ObservedModel(model, telemetry), limits, admission),
-        others=_observed(others, telemetry),
+        model=guarded_model(model, limits, telemetry),
+        others=guarded_others(others, limits, telemetry),
         served_names=served_names,
         clock=clock,
         ids=ids,
@@ -69,8 +71,11 @@ def create_app(
     app.include_router(model_routes(service))
     app.include_router(chat_completion_routes(service))
     app.include_router(response_routes(service))
+    app.include_router(completion_routes(service))
+    app.include_router(embedding_routes(service))
+    app.include_router(rerank_routes(service))
     app.include_router(operation_routes(service, telemetry.metrics, admission))
-    install_error_handlers(app, limits)
+    install_error_handlers(app, limits, admission.retry_after_s)
     # The last that is added is the first to see a request.
     app.add_middleware(AccessGate, rules=operations.rules, admission=admission, limits=limits)
     app.add_middleware(RequestScope, ids=ids, limits=limits, telemetry=telemetry)
@@ -85,17 +90,6 @@ def create_app(
     app.state.admission = admission
     _describe(app, _body_schemas(_BODIES))
     return app
-
-
-def _observed(others: OtherClients, telemetry: Telemetry) -> OtherClients:
-    """The same clients, telling of what passes through them."""
-    engine, embedder, reranker = others.engine, others.embedder, others.reranker
-    return replace(
-        others,
-        engine=None if engine is None else ObservedEngine(engine, telemetry),
-        embedder=None if embedder is None else ObservedEmbedder(embedder, telemetry),
-        reranker=None if reranker is None else ObservedReranker(reranker, telemetry),
-    )
 
 
 def _body_schemas(bodies: tuple[type[BaseModel], ...]) -> dict[str, Any]:

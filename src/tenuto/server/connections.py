@@ -61,8 +61,8 @@ class BoundedConnection(H11Protocol):
         self._head_timer = self.loop.call_later(limits.header_deadline_s, self._close)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_timer = _cancelled(self._head_timer)
-        self._write_timer = _cancelled(self._write_timer)
+        self._stop_head_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -79,7 +79,7 @@ class BoundedConnection(H11Protocol):
             self._write_timer = self.loop.call_later(self.config.limits.send_deadline_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._write_timer = _cancelled(self._write_timer)
+        self._stop_write_timer()
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -91,7 +91,7 @@ class BoundedConnection(H11Protocol):
         answered = self.cycle is None or self.cycle.response_complete
         idle = not self.conn.trailing_data[0] and self.conn.their_state is not h11.SEND_BODY
         if not answered or (self.cycle is not None and idle):
-            self._head_timer = _cancelled(self._head_timer)
+            self._stop_head_timer()
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.config.limits.header_deadline_s, self._close)
 
@@ -111,7 +111,12 @@ class BoundedConnection(H11Protocol):
         self.transport.write(head.encode() + body)
         self._close()
 
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None

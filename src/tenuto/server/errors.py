@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -99,11 +100,17 @@ def error_response(error: Exception, limits: ServerLimits) -> Response:
     return JSONResponse(body, status, headers)
 
 
-def install_error_handlers(app: FastAPI, limits: ServerLimits) -> None:
-    """Every error the routes raise leaves in OpenAI's shape; what is not listed here is RequestScope's to answer."""
+def install_error_handlers(app: FastAPI, limits: ServerLimits, retry_after_s: Callable[[], int]) -> None:
+    """Every error the routes raise leaves in OpenAI's shape; what is not listed here is RequestScope's to answer.
+
+    Args:
+        retry_after_s: when a client shall come back that found the engine's queue full.
+    """
 
     async def on_tenuto_error(request: Request, error: Exception) -> Response:
         request.state.record.error = kind_of(error)
+        if isinstance(error, QueueFull) and error.retry_after_s is None:
+            error.retry_after_s = retry_after_s()
         log_if_unexpected(error, request.state.request_id)
         return error_response(error, limits)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tenuto.errors import InvalidRequest
+
 
 @dataclass(frozen=True)
 class StoreLimits:
@@ -34,3 +36,13 @@ class ServerLimits:
     cancel_deadline_s: float = 5.0  # for the model's stream to end once its client is gone; past it, we log and go on
     retry_after_s: int = 1  # what a client is told when the queue is full and nothing better is known
     stored_responses: StoreLimits = field(default_factory=StoreLimits)
+
+    def output_tokens(self, wanted: int | None) -> int | None:
+        """How many tokens may be generated for who wants so many; None: as the context has room for.
+
+        Raises InvalidRequest for more than are allowed.
+        """
+        most = self.max_output_tokens
+        if most is not None and wanted is not None and wanted > most:
+            raise InvalidRequest(f"max_tokens: this server generates {most} at most", "max_tokens")
+        return most if wanted is None else wanted

@@ -6,6 +6,7 @@ stand in front of the model and fill it in. Nothing here holds content, unless a
 
 from tenuto.telemetry.logs import LogFormat, configure_logs
 from tenuto.telemetry.metrics import ServerMetrics
+from tenuto.telemetry.observed_completion import ObservedCompletion
 from tenuto.telemetry.observed_engine import ObservedEngine
 from tenuto.telemetry.observed_model import ObservedModel
 from tenuto.telemetry.observed_vectors import ObservedEmbedder, ObservedReranker
@@ -14,6 +15,7 @@ from tenuto.telemetry.telemetry import Telemetry
 
 __all__ = [
     "LogFormat",
+    "ObservedCompletion",
     "ObservedEmbedder",
     "ObservedEngine",
     "ObservedModel",

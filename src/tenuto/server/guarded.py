@@ -1,0 +1,34 @@
+"""The clients as the routes see them: within the server's limits, and observed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenuto.protocol.chat import ModelClient
+from tenuto.server.limited_model import LimitedCompletion, LimitedModel
+from tenuto.server.limits import ServerLimits
+from tenuto.server.service import OtherClients
+from tenuto.telemetry import (
+    ObservedCompletion,
+    ObservedEmbedder,
+    ObservedEngine,
+    ObservedModel,
+    ObservedReranker,
+    Telemetry,
+)
+
+
+def guarded_model(model: ModelClient, limits: ServerLimits, telemetry: Telemetry) -> ModelClient:
+    return LimitedModel(ObservedModel(model, telemetry), limits)
+
+
+def guarded_others(others: OtherClients, limits: ServerLimits, telemetry: Telemetry) -> OtherClients:
+    """Those that there are."""
+    engine, completion, embedder, reranker = others.engine, others.completion, others.embedder, others.reranker
+    return replace(
+        others,
+        engine=None if engine is None else ObservedEngine(engine, telemetry),
+        completion=None if completion is None else LimitedCompletion(ObservedCompletion(completion, telemetry), limits),
+        embedder=None if embedder is None else ObservedEmbedder(embedder, telemetry),
+        reranker=None if reranker is None else ObservedReranker(reranker, telemetry),
+    )
