@@ -156,7 +156,7 @@ class Player:
         chosen = {call[1]: call for call in calls}.values()
         found = await asyncio.gather(*(self._one(*call) for call in chosen))
         return [
-            [(t for delta in one for t in delta.ids), one[-1].finish if one else None] if isinstance(one, list) else one
+            [[t for delta in one for t in delta.ids], one[-1].finish if one else None] if isinstance(one, list) else one
             for one in found
         ]
 

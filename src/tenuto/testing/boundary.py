@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from tenuto.clock import Clock
 from tenuto.engine.boundary import BoundaryLimits, EngineHost, RemoteEngineClient
@@ -37,7 +36,7 @@ class MemoryTransport(asyncio.Transport):
         if self._is_closing:
             return
         for piece in [bytes(data)] if self._cut is None else self._cut(bytes(data)):
-            self._later(lambda other, piece=piece: other.deliver(piece))
+            self._later(MemoryTransport.deliver, piece)
 
     def deliver(self, data: bytes) -> None:
         """Bytes arrive here; a test may make some up."""
@@ -59,9 +58,9 @@ class MemoryTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Nothing is held back here."""
 
-    def _later(self, what: Callable[[MemoryTransport], Any]) -> None:
+    def _later(self, what: Callable[..., None], *given: bytes) -> None:
         assert self._other is not None
-        asyncio.get_running_loop().call_soon(what, self._other)
+        asyncio.get_running_loop().call_soon(what, self._other, *given)
 
 
 @asynccontextmanager

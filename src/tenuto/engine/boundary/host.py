@@ -124,22 +124,22 @@ class EngineHost:
 
     async def _serve(self, engine: EngineClient, ask: m.Ask, served: _Served) -> None:
         try:
-            value = await self._answer(engine, ask, served)
+            value = await self._answer(engine, ask.call, m.decode_question(ask), served)
         except TenutoError as error:
             self._outbox.add(m.Failed(ask.call, pack_error(error)))
         except Exception as error:  # noqa: BLE001 - logged, and told as what it is
-            _log.exception("a call to the engine failed", call=type(ask.question).__name__)
+            _log.exception("a call to the engine failed")
             self._outbox.add(m.Failed(ask.call, pack_error(internal_error(error))))
         else:
             self._outbox.add(m.Answer(ask.call, value))
 
-    async def _answer(self, engine: EngineClient, ask: m.Ask, served: _Served) -> msgspec.Raw:
-        match ask.question:
+    async def _answer(self, engine: EngineClient, call: int, question: m.Question, served: _Served) -> msgspec.Raw:
+        match question:
             case m.Generate(session, ids, params):
                 stream = engine.generate(session, ids, params)
                 async with aclosing(cast(Any, stream)) as deltas:
                     async for delta in deltas:
-                        self._outbox.add_delta(ask.call, delta)
+                        self._outbox.add_delta(call, delta)
             case m.Append(session, ids, hints):
                 await engine.append(session, ids, hints)
             case m.Embed(ids, pooling, hints):
@@ -161,9 +161,9 @@ class EngineHost:
             case m.Counters():
                 return m.raw(await engine.counters())
             case m.Export(session):
-                await self._export(engine.export(session), ask.call, served)
+                await self._export(engine.export(session), call, served)
             case m.Import(session, hints):
-                await engine.import_(session, self._pieces(ask.call, served), hints)
+                await engine.import_(session, self._pieces(call, served), hints)
         return m.NOTHING
 
     async def _export(self, pieces: AsyncIterator[bytes], call: int, served: _Served) -> None:

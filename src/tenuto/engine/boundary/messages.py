@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenuto.engine.boundary.errors import ErrorMessage
-from tenuto.errors import EngineClosed
+from tenuto.errors import EngineClosed, InvalidRequest
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.engine import EngineInfo, GenerateParams, GenerateUsage, PooledStates, Pooling, TokenDelta
 from tenuto.protocol.hints import ExpectedWait, RunHints
@@ -128,7 +128,7 @@ class Load(_Message, frozen=True):
 
 class Ask(_Message, frozen=True):
     call: int
-    question: Question
+    question: msgspec.Raw  # a `Question`; read by itself, so that one that makes no sense fails this call alone
 
 
 class Cancel(_Message, frozen=True):
@@ -205,6 +205,7 @@ def _as_plain(value: Any) -> Any:
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_as_plain)
+_QUESTION = msgspec.msgpack.Decoder(Question)
 _TO_HOST = msgspec.msgpack.Decoder(ToHost)
 _FROM_HOST = msgspec.msgpack.Decoder(FromHost)
 NOTHING = msgspec.Raw(_ENCODER.encode(None))
@@ -215,7 +216,7 @@ def encode(message: ToHost | FromHost) -> bytes:
 
 
 def raw(value: Any) -> msgspec.Raw:
-    """A value for an `Answer`."""
+    """The question of an `Ask`, or the value of an `Answer`. Raises TypeError, OverflowError, UnicodeEncodeError."""
     return msgspec.Raw(_ENCODER.encode(value))
 
 
@@ -223,6 +224,15 @@ def decode_to_host(payload: bytes) -> ToHost:
     """Raises EngineClosed for what is no message."""
     message: ToHost = _decode(_TO_HOST, payload)
     return message
+
+
+def decode_question(ask: Ask) -> Question:
+    """Raises InvalidRequest for one that no engine understands."""
+    try:
+        question: Question = _QUESTION.decode(ask.question)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the call holds a value that no engine accepts ({error})") from error
+    return question
 
 
 def decode_from_host(payload: bytes) -> FromHost:

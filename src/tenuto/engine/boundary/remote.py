@@ -208,11 +208,11 @@ class RemoteEngineClient:
             raise QueueFull(f"{self._limits.max_calls} calls to the engine are under way already; try again later")
         number = self._num_calls + 1
         try:
-            payload = m.encode(m.Ask(number, question))
-        except (OverflowError, UnicodeEncodeError) as error:
+            payload = m.encode(m.Ask(number, m.raw(question)))
+        except (OverflowError, TypeError, UnicodeEncodeError) as error:
             assert self._info is not None
             check_ids(getattr(question, "ids", ()), self._info.vocab_size)
-            raise InvalidRequest(f"the call holds a number or text that no engine accepts ({error})") from error
+            raise InvalidRequest(f"the call holds a value that no engine accepts ({error})") from error
         if len(payload) > MAX_FRAME_BYTES:
             raise InvalidRequest(f"the call takes {len(payload)} bytes, and the engine accepts {MAX_FRAME_BYTES}")
         self._num_calls = number
