@@ -76,10 +76,16 @@ def explain_break(old: Conversation, new: Conversation, rewritten: int | None) -
     if old.settings != new.settings:
         return "template options differ"
     for i, message in enumerate(old.messages):
-        if i >= len(new.messages) or value_of(message) != value_of(new.messages[i]):
+        if i >= len(new.messages) or not _is_same(message, new.messages[i]):
             sources = (old.sources[i], new.sources[i] if i < len(new.messages) else old.sources[i])
             return "examples differ" if None in sources else f"history differs at message {sources[1]}"
     return "template rewrites history" if rewritten is None else f"template rewrites history at message {rewritten}"
+
+
+def _is_same(old: Message, new: Message) -> bool:
+    """Equal by value; and the reasoning, where both have one."""
+    thoughts = {without_space(old.reasoning), without_space(new.reasoning)} - {""}
+    return value_of(old) == value_of(new) and len(thoughts) < 2
 
 
 @dataclass
