@@ -6,7 +6,7 @@ A value given to the constructor (by the command line) wins over the environment
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import pydantic
 from pydantic import AliasChoices, Field, SecretStr
@@ -15,6 +15,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tenuto.errors import ConfigError
 
 EMBEDDED_MODEL = "embedded"
+ToolFormat: TypeAlias = Literal[
+    "auto", "hermes", "xml", "llama", "pythonic", "mistral", "mistral-args", "deepseek", "deepseek-v3.1", "json"
+]
 _ADDRESS = r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"
 
 
@@ -87,6 +90,9 @@ class Config(BaseSettings):
     max_sessions: int = Field(
         1024, ge=1, description="most conversations held; for one more the longest idle is closed"
     )
+    tool_format: ToolFormat = Field(
+        "auto", description="how the model writes tool calls; `auto`: as its chat template and vocabulary say"
+    )
     max_tool_calls: int = Field(16, ge=1, le=1000, description="most tool calls of one turn; it ends with the last")
     policy: Literal["agent", "fcfs"] = Field("agent", description="who goes first; `fcfs` is the plain baseline")
     prefix_cache: bool = Field(True, description="share the KV of equal beginnings between sessions")
@@ -141,6 +147,10 @@ class Config(BaseSettings):
     rerank_model: str | None = Field(
         None, description="the model of `/v1/rerank`, given like `model`; unset: the similarity of embeddings"
     )
+    session_idle_s: float = Field(3600.0, gt=0, description="a named session that nobody used for so long is closed")
+    max_tenant_sessions: int = Field(1024, ge=1, description="most named sessions of one tenant")
+    max_import_bytes: int = Field(4_294_967_296, ge=1024, description="largest exported session that is taken in")
+    import_deadline_s: float = Field(600.0, gt=0, description="how long it may take to arrive")
     max_stored_responses: int = Field(10_000, ge=0, description="most responses kept for `previous_response_id`")
     max_stored_response_bytes: int = Field(268_435_456, ge=0, description="most memory for them")
     stored_response_ttl_s: float = Field(86_400.0, gt=0, description="how long a response is kept after its last use")

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.chat import ChatLimits, LocalCompletionClient, LocalModelClient, TextTools
+from tenuto.chat import ChatLimits, LocalCompletionClient, LocalModelClient, LocalSessionClient, TextTools
 from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock
 from tenuto.config import Config
@@ -15,9 +15,11 @@ from tenuto.errors import EngineClosed
 from tenuto.hub import locate
 from tenuto.ids import IdSource
 from tenuto.protocol.engine import EngineClient
+from tenuto.text.formats.known import FORMATS
+from tenuto.text.formats.recognise import recognise
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.tool_format import HermesFormat
+from tenuto.text.tool_format import TextFormat
 from tenuto.wiring_hub import model_store
 
 _PREPARE_THREADS = 4  # a heavy request leaves room for the others
@@ -40,6 +42,7 @@ class RunningModel:
 
     model: LocalModelClient
     completion: LocalCompletionClient
+    sessions: LocalSessionClient
     engine: EngineClient
     loaded: LoadedText
     ended: Callable[[], Awaitable[EngineClosed]] | None = None  # waits for an engine apart to end; then says why
@@ -60,14 +63,23 @@ def load_text(config: Config, clock: Clock) -> LoadedText:
 def text_of(checkpoint: Checkpoint, path: Path, config: Config, clock: Clock) -> LoadedText:
     """The same of a checkpoint that is open."""
     tokenizer = Tokenizer.from_files(checkpoint.tokenizer, checkpoint.config.vocab_size)
-    template = ChatTemplate(checkpoint.tokenizer.chat_template, tokenizer, clock)
+    source = checkpoint.tokenizer.chat_template
+    tool_format = _tool_format(config, source, tokenizer)
+    template = ChatTemplate(source, tokenizer, clock, calls=tool_format)
     return LoadedText(
         name=checkpoint.name,
         fingerprint=checkpoint.fingerprint,
-        text=TextTools(tokenizer, template, HermesFormat(config.max_tool_calls)),
+        text=TextTools(tokenizer, template, tool_format),
         path=path,
         tokenizer_files=checkpoint.tokenizer,
     )
+
+
+def _tool_format(config: Config, template: str | None, tokenizer: Tokenizer) -> TextFormat:
+    """The format in which the model writes tool calls: the setting's, or the one it is recognised to speak."""
+    is_set = config.tool_format != "auto"
+    description = FORMATS[config.tool_format] if is_set else recognise(template, tokenizer.control)
+    return TextFormat(description, config.max_tool_calls, tokenizer.call_markers)
 
 
 @asynccontextmanager
@@ -78,7 +90,8 @@ async def chatting(
     limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)
     model = LocalModelClient(engine, loaded.text, ids=ids, clock=clock, limits=limits)
     completion = LocalCompletionClient(engine, loaded.text.tokenizer, ids=ids, clock=clock, limits=limits)
+    sessions = LocalSessionClient(engine, loaded.text.tokenizer, model, limits=limits)
     try:
-        yield RunningModel(model, completion, engine, loaded)
+        yield RunningModel(model, completion, sessions, engine, loaded)
     finally:
         await model.aclose()

@@ -28,11 +28,14 @@ def chat(
     kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
+    tool_format: options.ToolFormat = None,
 ) -> None:
     """Talk with the agent. What it has computed stays between your questions."""
     from tenuto.wiring import open_model  # brings in torch: seconds that `--help` need not wait for
 
-    config = options.config_from(model, precision, threads, kv_type=kv_type, speculation=speculation)
+    config = options.config_from(
+        model, precision, threads, kv_type=kv_type, speculation=speculation, tool_format=tool_format
+    )
     box = toolbox(config, tools)
     fetch_model(config)
     console = Console()

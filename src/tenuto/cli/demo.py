@@ -21,11 +21,14 @@ def demo(
     kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
+    tool_format: options.ToolFormat = None,
 ) -> None:
     """Run the weather agent with its KV held across tool calls and without, then eight agents at once."""
     from tenuto.cli.demonstration import demonstrate  # brings in torch: seconds that `--help` need not wait for
 
-    config = options.config_from(model, precision, threads, kv_type=kv_type, speculation=speculation)
+    config = options.config_from(
+        model, precision, threads, kv_type=kv_type, speculation=speculation, tool_format=tool_format
+    )
     fetch_model(config)
     summary = anyio.run(demonstrate, config, Console(quiet=as_json))
     if as_json:

@@ -31,6 +31,10 @@ Speculation = Annotated[
     str | None,
     typer.Option(help="suffix (guess repeated text ahead) or off; same output.", show_default="suffix"),
 ]
+ToolFormat = Annotated[
+    str | None,
+    typer.Option(help="How the model writes tool calls, by name; auto recognises it.", show_default="auto"),
+]
 Tools = Annotated[
     Path | None,
     typer.Option(help="A Python file with @tool functions, instead of the built-in tools. The file is run."),

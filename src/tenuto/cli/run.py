@@ -31,6 +31,7 @@ def run(
     kv_type: options.KVType = None,
     threads: options.Threads = None,
     speculation: options.Speculation = None,
+    tool_format: options.ToolFormat = None,
     max_turns: Annotated[int | None, typer.Option(min=1, show_default="8", help="Most turns.")] = None,
     hold: Annotated[bool, typer.Option(help="Keep the KV between turns.")] = True,
 ) -> None:
@@ -39,7 +40,13 @@ def run(
     if not text.strip():
         raise typer.BadParameter("the question is empty", param_hint="QUESTION")
     config = options.config_from(
-        model, precision, threads, kv_type=kv_type, max_turns=max_turns, speculation=speculation
+        model,
+        precision,
+        threads,
+        kv_type=kv_type,
+        max_turns=max_turns,
+        speculation=speculation,
+        tool_format=tool_format,
     )
     box = toolbox(config, tools)
     fetch_model(config)

@@ -10,11 +10,14 @@ from typing import Any, Literal
 from tenuto.clock import Clock
 from tenuto.protocol.chat import TemplateOption
 from tenuto.protocol.messages import COPIED, Message, ToolCall, ToolSpec
+from tenuto.text.call_rendering import CallRendering
+from tenuto.text.formats.recognise import knows_tools
 from tenuto.text.marked import ControlMarker, MarkedText, choose_mark, strings_in
 from tenuto.text.reasoning import reasoning_tags
 from tenuto.text.sandbox import RenderLimits, SandboxedTemplate
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.tool_text import declaration, turn_text, without_tool_turns
+from tenuto.text.tool_format import HermesFormat
+from tenuto.text.tool_text import CallWriter, declaration, turn_text, without_tool_turns
 from tenuto.text.turn_order import TurnOrder, merge_system
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
@@ -54,6 +57,7 @@ class ChatTemplate:
         source: the model's own template; None if it has none.
         tokenizer: says which strings are control tokens.
         clock: for `strftime_now`.
+        calls: how calls are written where the model's template does not do it.
 
     Raises:
         TemplateError: the source is no template.
@@ -63,15 +67,22 @@ class ChatTemplate:
     """
 
     def __init__(
-        self, source: str | None, tokenizer: Tokenizer, clock: Clock, limits: RenderLimits = RenderLimits()
+        self,
+        source: str | None,
+        tokenizer: Tokenizer,
+        clock: Clock,
+        limits: RenderLimits = RenderLimits(),
+        calls: CallWriter = HermesFormat(),
     ) -> None:
         self._tokenizer = tokenizer
         self.reasoning = reasoning_tags(source, tokenizer.control)
         self._marker = ControlMarker(tokenizer.control)
         self._has_chatml = all(token in tokenizer.control for token in _CHATML)
         self._model_template = None if source is None else SandboxedTemplate(source, clock, limits)
-        self._knows_tools = source is not None and "tools" in source
+        self._knows_tools = source is not None and knows_tools(source)
         self._order = TurnOrder.of(self._probe) if source is not None else TurnOrder()
+        self._calls = calls
+        self._call_rendering = CallRendering.of(self._probe) if self._knows_tools else CallRendering()
         own = resources.files("tenuto.text").joinpath("chatml.jinja").read_text(encoding="utf-8")
         self._own_template = SandboxedTemplate(own, clock, limits)
 
@@ -109,9 +120,10 @@ class ChatTemplate:
             text = self._render_own(turns, declared, add_generation_prompt)
         else:
             if with_tools and self.tools_through == "text":
-                turns, declared = without_tool_turns(turns, declared), []
+                turns, declared = without_tool_turns(turns, declared, self._calls), []
             switches = dict.fromkeys(_THINKING_SWITCHES if settings.thinking is not None else (), settings.thinking)
             options = {**switches, **self._marker.mark_tree(options, mark)}
+            turns = self._call_rendering.shape(turns)
             text = self._render_model(self._order.arrange(turns), declared, add_generation_prompt, options)
         bos = self._bos()
         if self._tokenizer.add_bos and not text.startswith(bos):
@@ -127,10 +139,12 @@ class ChatTemplate:
         return f"{prompt.text.rstrip()}\n\n{self.reasoning.close}\n\n"
 
     def _render_own(self, turns: list[dict[str, Any]], tools: list[dict[str, Any]], open_turn: bool) -> str:
-        written = [{"role": turn["role"], "content": self._thoughts(turn) + turn_text(turn)} for turn in turns]
+        said = (self._thoughts(turn) + turn_text(turn, self._calls) for turn in turns)
+        written = [{"role": turn["role"], "content": text} for turn, text in zip(turns, said, strict=True)]
         system = written.pop(0)["content"] if written and written[0]["role"] == "system" else None
         if tools:
-            system = declaration(tools) if system is None else f"{system}\n{declaration(tools)}"
+            told = declaration(tools, self._calls)
+            system = told if system is None else f"{system}\n{told}"
         if system is not None:
             written.insert(0, {"role": "system", "content": system})
         return self._own_template.render(self._variables(written, [], open_turn))

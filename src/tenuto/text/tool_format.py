@@ -127,6 +127,12 @@ class TextFormat:
         declared = None if tools is None else {tool.name: tool for tool in tools}
         return CallParser(self.description.syntax, declared, self._hidden)
 
+    @property
+    def usage(self) -> str:
+        """What a call looks like, with dots for its parts."""
+        wording = self.description.wording
+        return f"{wording.first}{wording.usage}{wording.last}"
+
     def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
         """Calls as text, the way the grammar would have them."""
         wording = self.description.wording

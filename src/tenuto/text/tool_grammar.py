@@ -8,7 +8,7 @@ which JSON Schema cannot say, objects, arrays and unions on the way to it are sp
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.errors import GrammarError
@@ -50,6 +50,7 @@ class ToolGrammar:
     def __init__(self, copied_from: Sequence[str]) -> None:
         self._copied_from = copied_from
         self._rules: list[str] = []
+        self._shared: set[str] = set()
         self._copies: dict[tuple[copied.CopyRule, bool], str | None] = {}
         self.relaxed: list[Relaxation] = []  # what of the tools' schemas it does not hold
 
@@ -71,6 +72,13 @@ class ToolGrammar:
     def rule(self, name: str, body: str) -> str:
         self._rules.append(f"{name}: {body}")
         return name
+
+    def share(self, name: str, rules: Iterable[tuple[str, str]]) -> None:
+        """Add rules that several tools use under one name, once."""
+        if name not in self._shared:
+            self._shared.add(name)
+            for one, body in rules:
+                self.rule(one, body)
 
     def copy(self, rule: copied.CopyRule, quoted: bool = True) -> str | None:
         """The rule's name of a copied string; None if nothing can be copied. Each kind is one rule.

@@ -6,10 +6,21 @@ Everything here works on the mappings that templates get, strings already marked
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 _RESULT_OPEN, _RESULT_CLOSE = "<tool_response>", "</tool_response>"
+
+
+class CallWriter(Protocol):
+    """Writes calls in the model's format."""
+
+    @property
+    def usage(self) -> str:
+        """What a call looks like, with dots for its parts."""
+        ...
+
+    def write(self, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str: ...
 
 
 def signature(function: dict[str, Any]) -> str:
@@ -38,28 +49,23 @@ def _kind(schema: Any) -> str:
     return f": {kind}" if isinstance(kind, str) and kind != "string" else ""
 
 
-def declaration(tools: list[dict[str, Any]]) -> str:
+def declaration(tools: list[dict[str, Any]], calls: CallWriter) -> str:
     """What a system message says of the tools."""
     lines = [signature(tool["function"]) for tool in tools]
-    usage = f'To use a tool, write {CALL_OPEN}{{"name": "...", "arguments": {{...}}}}{CALL_CLOSE}'
-    return "\n".join(["Tools:", *lines, usage])
+    return "\n".join(["Tools:", *lines, f"To use a tool, write {calls.usage}"])
 
 
-def call_text(call: dict[str, Any]) -> str:
-    function = call["function"]
-    return f'{CALL_OPEN}{{"name": {_json(function["name"])}, "arguments": {_json(function["arguments"])}}}{CALL_CLOSE}'
-
-
-def turn_text(message: dict[str, Any]) -> str:
-    """An assistant's turn: its words, then each call on a line of its own."""
+def turn_text(message: dict[str, Any], calls: CallWriter) -> str:
+    """An assistant's turn: its words, then its calls, which begin on a line of their own."""
     text: str = message["content"]
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        separator = "\n" if index or (text and not text.endswith("\n")) else ""
-        text += separator + call_text(call)
-    return text
+    made = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]
+    separator = "\n" if made and text and not text.endswith("\n") else ""
+    return text + separator + calls.write(made)
 
 
-def without_tool_turns(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_tool_turns(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]], calls: CallWriter
+) -> list[dict[str, Any]]:
     """The same conversation in system, user and assistant turns alone.
 
     Tools are declared at the end of the system message, calls are part of the assistant's text, and the results of a
@@ -69,7 +75,7 @@ def without_tool_turns(messages: list[dict[str, Any]], tools: list[dict[str, Any
     if tools:
         first = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
         messages = messages[1:] if messages and messages[0]["role"] == "system" else messages
-        written.append({"role": "system", "content": "\n".join(filter(None, (first, declaration(tools))))})
+        written.append({"role": "system", "content": "\n".join(filter(None, (first, declaration(tools, calls))))})
     after_result = False
     for message in messages:
         is_result = message["role"] == "tool"
@@ -79,7 +85,7 @@ def without_tool_turns(messages: list[dict[str, Any]], tools: list[dict[str, Any
             written.append({"role": "user", "content": _result(message)})
         else:
             rest = {key: value for key, value in message.items() if key != "tool_calls"}
-            written.append({**rest, "content": turn_text(message)})
+            written.append({**rest, "content": turn_text(message, calls)})
         after_result = is_result
     return written
 

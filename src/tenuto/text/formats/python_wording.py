@@ -30,6 +30,10 @@ class PythonWording:
     between: str = ", "
     last: str = "]"
 
+    @property
+    def usage(self) -> str:
+        return "...(...=..., ...=...)"
+
     def call(self, rules: ToolGrammar, index: int, tool: ToolSpec) -> CallRule | None:
         check_name(tool.name, NAME)
         arguments = ToolArguments(rules, f"t{index}", tool)

@@ -21,18 +21,22 @@ _PYTHON_CALLS = re.compile(r"\[\s*func\w*\(")  # how templates describe it: [fun
 _LLAMA_KEYS = re.compile(r"\\?[\"']parameters\\?[\"']\s*:")
 
 
-def recognise(template: str | None, knows_tools: bool, control: Container[str]) -> CallFormat:
+def knows_tools(template: str) -> bool:
+    """Whether the template tells the model of tools."""
+    return "tools" in template
+
+
+def recognise(template: str | None, control: Container[str]) -> CallFormat:
     """
     Args:
         template: the model's own; None if it has none.
-        knows_tools: whether it is the template that tells the model of tools. Where we do so, in words of our own,
-            we ask for calls in our own form.
         control: strings of the vocabulary's control tokens. They decide where the template does not say.
 
     Returns:
-        The format; our own, Hermes, where none is recognised.
+        The format; our own, Hermes, where none is recognised, and where the template knows nothing of tools: then it
+        is us who tell the model of them, and how to call them.
     """
-    if template is None or not knows_tools:
+    if template is None or not knows_tools(template):
         return HERMES
     if "<function=" in template and "<parameter=" in template:
         return XML

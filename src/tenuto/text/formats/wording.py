@@ -37,6 +37,11 @@ class Wording(Protocol):
     @property
     def last(self) -> str: ...
 
+    @property
+    def usage(self) -> str:
+        """What a call looks like, behind what opens it, with dots for its parts."""
+        ...
+
     def call(self, rules: ToolGrammar, index: int, tool: ToolSpec) -> CallRule | None:
         """The rule of a tool's calls; None if something must be copied into them and there is nothing to copy.
 
@@ -60,6 +65,10 @@ class JsonWording:
     last: str = ""
     tail: str = ""
     names: re.Pattern[str] | None = None  # that can be written; None: any
+
+    @property
+    def usage(self) -> str:
+        return f"{self.head('...')}{{...}}{self.tail}"
 
     def call(self, rules: ToolGrammar, index: int, tool: ToolSpec) -> CallRule | None:
         check_name(tool.name, self.names)

@@ -33,6 +33,10 @@ class XmlWording:
     between: str = "\n<tool_call>"
     last: str = ""
 
+    @property
+    def usage(self) -> str:
+        return f"\n{FUNCTION}...>\n{PARAMETER}...>\n...{_END}{END_FUNCTION}\n</tool_call>"
+
     def call(self, rules: ToolGrammar, index: int, tool: ToolSpec) -> CallRule | None:
         check_name(tool.name, _NAMES)
         arguments = ToolArguments(rules, f"t{index}", tool)
@@ -40,7 +44,7 @@ class XmlWording:
         required = required_of(rules, tool)
         for key, schema in properties_of(tool).items():
             check_name(key, _NAMES)
-            value = _Value(rules, arguments, tool, key).body(schema)
+            value = _Value(rules, arguments, tool, key, f"{index}_{len(body)}").body(schema)
             if value is None and key in required:
                 return None
             if value is not None:
@@ -60,11 +64,12 @@ class XmlWording:
 class _Value:
     """The rules of one parameter's value and of the tag that ends it."""
 
-    def __init__(self, rules: ToolGrammar, arguments: ToolArguments, tool: ToolSpec, key: str) -> None:
+    def __init__(self, rules: ToolGrammar, arguments: ToolArguments, tool: ToolSpec, key: str, number: str) -> None:
         self._rules = rules
         self._arguments = arguments
         self._tool = tool
         self._path = f"#/properties/{key}"
+        self._number = number  # no other value of any tool has it
 
     def body(self, schema: Any) -> str | None:
         kinds = types_of(schema, self._tool.parameters)
@@ -90,13 +95,12 @@ class _Value:
             conditions = self._conditions(schema)
         elif not schema.keys() <= {"type"} | _ANNOTATIONS:
             self._rules.relax(self._tool, self._path, "where strings may stand, values are written without quotes")
-        name = f"TEXT_{self._arguments.rule(literal(_END)).upper()}"
+        name = f"TEXT_{self._number}" if conditions else "TEXT"
         text = [r"/(?s:.*)/", rf"~/(?s:.*){re.escape(END_PARAMETER).replace('/', chr(92) + '/')}(?s:.*)/", *conditions]
         parts = [f"{name}_{index}" for index in range(len(text))]
-        for part, one in zip(parts, text, strict=True):
-            self._rules.rule(part, one)
-        self._rules.rule(name, " & ".join(parts))
-        return self._rules.rule(f"{name.lower()}[lazy]", f"{name} {literal(_END)}").removesuffix("[lazy]")
+        lazy = (f"{name.lower()}[lazy]", f"{name} {literal(_END)}")
+        self._rules.share(name.lower(), [lazy, (name, " & ".join(parts)), *zip(parts, text, strict=True)])
+        return name.lower()
 
     def _conditions(self, schema: Mapping[str, Any]) -> list[str]:
         found: list[str] = []
