@@ -31,13 +31,14 @@ def body_documentation(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 async def whole_answer(request: Request, work: Coroutine[Any, Any, Any], limits: ServerLimits) -> Response:
-    """What `work` gives, as JSON; it is cancelled when the client goes. Raises what it raises."""
+    """What `work` gives, as JSON unless it is that already; it is cancelled when the client goes. Raises what it
+    raises."""
     try:
         body = await until_disconnect(request.receive, work, limits.cancel_deadline_s)
     except ClientGone:
         log_disconnect(request.state.request_id)
         return Response(status_code=499)  # nobody reads it
-    return JSONResponse(body)
+    return Response(body, media_type="application/json") if isinstance(body, bytes) else JSONResponse(body)
 
 
 class StreamWriter(Protocol[E_contra]):

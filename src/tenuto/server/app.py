@@ -19,18 +19,28 @@ from tenuto.server.chat_completions import chat_completion_routes
 from tenuto.server.completions import CompletionBody, completion_routes
 from tenuto.server.errors import install_error_handlers
 from tenuto.server.guarded import guarded_model, guarded_others
+from tenuto.server.hints.routes import ReleaseBody, release_routes
 from tenuto.server.metrics import operation_routes
 from tenuto.server.models import model_routes
 from tenuto.server.operations import Operations
 from tenuto.server.request_scope import RequestScope
 from tenuto.server.responses import ResponseCreateBody, response_routes
 from tenuto.server.service import OtherClients, Service
+from tenuto.server.sessions import SESSION_BODIES, SessionDirectory, session_routes
 from tenuto.server.vectors import EmbeddingBody, RerankBody, embedding_routes, rerank_routes
 from tenuto.server.wire import ChatCompletionBody
 from tenuto.telemetry import Telemetry
 
 # Of routes that read them themselves.
-_BODIES = (ChatCompletionBody, ResponseCreateBody, CompletionBody, EmbeddingBody, RerankBody)
+_BODIES = (
+    ChatCompletionBody,
+    ResponseCreateBody,
+    CompletionBody,
+    EmbeddingBody,
+    RerankBody,
+    ReleaseBody,
+    *SESSION_BODIES,
+)
 
 
 def create_app(
@@ -54,13 +64,15 @@ def create_app(
     limits = operations.limits
     telemetry = operations.telemetry or Telemetry(clock)
     admission = Admission(clock, max_requests=limits.max_requests, max_tenant_requests=limits.max_tenant_requests)
+    guarded = guarded_model(model, limits, telemetry)
     service = Service(
-        model=guarded_model(model, limits, telemetry),
+        model=guarded,
         others=guarded_others(others, limits, telemetry),
         served_names=served_names,
         clock=clock,
         ids=ids,
         limits=limits,
+        sessions=SessionDirectory(clock, limits.sessions, (others.sessions or guarded).close),
         created=int(clock.today().timestamp()),
     )
     app = FastAPI(
@@ -71,9 +83,11 @@ def create_app(
     app.include_router(model_routes(service))
     app.include_router(chat_completion_routes(service))
     app.include_router(response_routes(service))
+    app.include_router(session_routes(service))
     app.include_router(completion_routes(service))
     app.include_router(embedding_routes(service))
     app.include_router(rerank_routes(service))
+    app.include_router(release_routes(service))
     app.include_router(operation_routes(service, telemetry.metrics, admission))
     install_error_handlers(app, limits, admission.retry_after_s)
     # The last that is added is the first to see a request.

@@ -14,11 +14,29 @@ class CachedTokens(BaseModel):
     cached_tokens: int = Field(description="prompt tokens that were not computed: held by the session or shared")
 
 
+class CompletionDetails(BaseModel):
+    reasoning_tokens: int = Field(description="of the tokens generated, those of the reasoning, its tags among them")
+
+
+class Reuse(BaseModel):
+    """Extension: where the prompt's tokens came from; held + shared + computed = `prompt_tokens`."""
+
+    held_tokens: int = Field(description="their KV was held by the session")
+    shared_tokens: int = Field(description="their KV was found in the prefix cache")
+    computed_tokens: int
+    reuse_break: str | None = Field(
+        description="why KV of earlier turns could not be used in full, e.g. `history differs at message 3`; null if it "
+        "could, or none was to be expected"
+    )
+
+
 class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int = Field(description="tokens generated, those a grammar forced among them")
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: CompletionDetails
+    tenuto: Reuse
 
 
 class FunctionCallReply(BaseModel):
@@ -38,6 +56,9 @@ class AssistantMessage(BaseModel):
     role: Literal["assistant"] = "assistant"
     content: str | None = Field(description="null if the turn is tool calls only")
     refusal: None = None
+    reasoning_content: str | None = Field(
+        None, description="what the model thought before it answered; left out if nothing"
+    )
     tool_calls: list[ToolCallReply] | None = Field(None, description="left out if there are none")
 
 
@@ -59,6 +80,9 @@ class ChoiceLogprobs(BaseModel):
     penalties, grammar and temperature."""
 
     content: list[TokenLogprob]
+    reasoning_content: list[TokenLogprob] | None = Field(
+        None, description="the tokens of the reasoning, its tags among them; left out if there are none"
+    )
     refusal: None = None
 
 
@@ -135,6 +159,13 @@ def usage_reply(usages: Sequence[ChatUsage]) -> dict[str, Any]:
         "completion_tokens": num_generated,
         "total_tokens": num_prompt + num_generated,
         "prompt_tokens_details": {"cached_tokens": sum(usage.num_held + usage.num_shared for usage in usages)},
+        "completion_tokens_details": {"reasoning_tokens": sum(usage.num_reasoning for usage in usages)},
+        "tenuto": {
+            "held_tokens": sum(usage.num_held for usage in usages),
+            "shared_tokens": sum(usage.num_shared for usage in usages),
+            "computed_tokens": sum(usage.num_computed for usage in usages),
+            "reuse_break": next((usage.reuse_break for usage in usages if usage.reuse_break is not None), None),
+        },
     }
 
 
@@ -142,16 +173,24 @@ def logprobs_reply(scores: Sequence[TokenScore]) -> dict[str, Any] | None:
     """The wire form of `ChoiceLogprobs`; None where nothing was scored."""
     if not scores:
         return None
-    content = []
+    content: list[dict[str, Any]] = []
+    reasoning: list[dict[str, Any]] = []
     for score in scores:
         one = _scored(score.token) | {"top_logprobs": [_scored(other) for other in score.top]}
-        content.append(one | {"forced": True} if score.forced else one)
-    return {"content": content, "refusal": None}
+        place = reasoning if score.reasoning else content
+        place.append(one | {"forced": True} if score.forced else one)
+    reply = {"content": content, "refusal": None}
+    return reply | {"reasoning_content": reasoning} if reasoning else reply
 
 
 def _scored(token: ScoredToken) -> dict[str, Any]:
     return {
         "token": token.data.decode("utf-8", errors="replace"),
-        "logprob": max(token.logprob, -9999.0),  # JSON knows no infinity
+        "logprob": finite_logprob(token.logprob),
         "bytes": list(token.data),
     }
+
+
+def finite_logprob(logprob: float) -> float:
+    """JSON knows no infinity; -9999 is OpenAI's word for it."""
+    return max(logprob, -9999.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tenuto.clock import Clock
 from tenuto.errors import UnknownModel
@@ -11,7 +12,12 @@ from tenuto.protocol.chat import ModelClient
 from tenuto.protocol.completion import CompletionClient
 from tenuto.protocol.embedding import EmbeddingClient, RerankClient
 from tenuto.protocol.engine import EngineClient
+from tenuto.protocol.release import ReleaseClient
+from tenuto.protocol.sessions import SessionClient
 from tenuto.server.limits import ServerLimits
+
+if TYPE_CHECKING:
+    from tenuto.server.sessions import SessionDirectory
 
 DEFAULT_NAME = "default"
 
@@ -24,6 +30,8 @@ class OtherClients:
     completion: CompletionClient | None = None
     embedder: EmbeddingClient | None = None
     reranker: RerankClient | None = None
+    sessions: SessionClient | None = None
+    releases: ReleaseClient | None = None  # of KV, for hints
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ class Service:
     clock: Clock
     ids: IdSource
     limits: ServerLimits
+    sessions: SessionDirectory
     created: int  # Unix seconds
 
     def __post_init__(self) -> None:
@@ -53,5 +62,13 @@ class Service:
 
     def check_name(self, name: str) -> None:
         """Raises UnknownModel, naming what is served."""
-        if name not in self.accepted_names:
-            raise UnknownModel(f"no model {name[:100]!r} is served here; served: {', '.join(self.accepted_names)}")
+        self.check_name_of(name, self.name)
+
+    def check_name_of(self, name: str, model: str) -> None:
+        """Whether a request may mean this model by that name: by any of its own, or by `default`.
+
+        Raises UnknownModel, naming what is served on the route.
+        """
+        accepted = self.accepted_names if model == self.name else (model, DEFAULT_NAME)
+        if name not in accepted:
+            raise UnknownModel(f"no model {name[:100]!r} is served here; served: {', '.join(accepted)}")
