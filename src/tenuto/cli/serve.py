@@ -113,7 +113,9 @@ async def _serve(config: Config, rules: AccessRules, tls: SSLContext | None) -> 
             served_names=(info.name,),
             clock=clock,
             ids=ids,
-            others=OtherClients(engine=started.engine, completion=started.completion),
+            others=OtherClients(
+                engine=started.engine, completion=started.completion, releases=started.model.releases
+            ),
             operations=operations_of(config, rules, telemetry, info),
         )
         server = WebServer(

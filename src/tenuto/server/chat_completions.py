@@ -26,10 +26,11 @@ from tenuto.protocol.chat import (
 from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentation, closable, whole_answer
 from tenuto.server.body import read_json_object
 from tenuto.server.chat_request import NOT_SERVED, to_chat_request
+from tenuto.server.hints import EditedReply, EditedWriter, apply_edits, edits_of, manages, no_reply, run_hints
 from tenuto.server.replies import ERROR_RESPONSES, ChatCompletion, logprobs_reply, usage_reply
 from tenuto.server.service import Service
 from tenuto.server.sse import ChunkFormat, ChunkWriter
-from tenuto.server.wire import ChatCompletionBody
+from tenuto.server.wire import ChatCompletionBody, EditsOnlyBody
 from tenuto.server.wire_shape import parse_body
 
 PATH = "/v1/chat/completions"
@@ -64,10 +65,14 @@ def chat_completion_routes(service: Service) -> APIRouter:
     async def create_chat_completion(request: Request) -> Response:
         request_id: RequestId = request.state.request_id
         limits = service.limits
-        body = parse_body(await read_json_object(request, limits), ChatCompletionBody, NOT_SERVED)
+        raw = await read_json_object(request, limits)
+        only_edits = manages(raw)
+        body = parse_body(raw, EditsOnlyBody if only_edits else ChatCompletionBody, NOT_SERVED)
         service.check_name(body.model)
-        asked = to_chat_request(body, request_id, limits)
-        events = service.model.stream(asked)
+        edits = edits_of(body.agent_hint)
+        hints = run_hints(request, agent=body.agent_hint, cache_salt=body.cache_salt, cache_sharing=body.cache_sharing)
+        asked = to_chat_request(body, request_id, limits, hints)
+        events = no_reply() if only_edits else service.model.stream(asked)
         options = body.stream_options
         form = ChunkFormat(
             id="chatcmpl-" + request_id.removeprefix("req-"),
@@ -75,9 +80,15 @@ def chat_completion_routes(service: Service) -> APIRouter:
             model=service.name,
             include_usage=bool(options and options.include_usage),
         )
+        if not edits and not only_edits:
+            if body.stream:
+                return EventStream(events, ChunkWriter(form, asked.n), request_id, limits)
+            return await whole_answer(request, _whole(events, asked.n, form), limits)
+        num_choices = 1 if only_edits else asked.n
+        reply = EditedReply(events, lambda: apply_edits(edits, asked, hints, service.others.releases))
         if body.stream:
-            return EventStream(events, ChunkWriter(form, asked.n), request_id, limits)
-        return await whole_answer(request, _whole(events, asked.n, form), limits)
+            return EventStream(reply.events(), EditedWriter(form, num_choices, reply), request_id, limits)
+        return await whole_answer(request, reply.told(_whole(reply.events(), num_choices, form)), limits)
 
     return router
 

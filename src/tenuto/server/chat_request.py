@@ -9,6 +9,7 @@ from tenuto.errors import InvalidRequest
 from tenuto.ids import CallId, RequestId
 from tenuto.protocol.chat import ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.grammar import GrammarSpec
+from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.server.limits import ServerLimits
 from tenuto.server.sampling_fields import sampling_of, stops_of
@@ -33,7 +34,9 @@ NOT_SERVED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: ServerLimits) -> ChatRequest:
+def to_chat_request(
+    body: ChatCompletionBody, request_id: RequestId, limits: ServerLimits, hints: RunHints = RunHints()
+) -> ChatRequest:
     """Raises InvalidRequest."""
     tools = tool_specs((f"tools[{i}].function.name", _tool(tool)) for i, tool in enumerate(body.tools or ()))
     if body.stream_options is not None and not body.stream:
@@ -50,6 +53,7 @@ def to_chat_request(body: ChatCompletionBody, request_id: RequestId, limits: Ser
         logprobs=_logprobs(body),
         stop=stops_of(body),
         ignore_eos=bool(body.ignore_eos),
+        hints=hints,
     )
 
 

@@ -39,13 +39,16 @@ class ChunkFormat:
     model: str
     include_usage: bool
 
-    def _chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+    def _chunk(
+        self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None, extra: dict[str, Any] | None = None
+    ) -> bytes:
         value = {
             "id": self.id,
             "object": "chat.completion.chunk",
             "created": self.created,
             "model": self.model,
             "choices": choices,
+            **(extra or {}),
         }
         if self.include_usage:
             value["usage"] = usage
@@ -57,6 +60,10 @@ class ChunkFormat:
         """News of one choice."""
         logprobs = logprobs_reply(scores)
         return self._chunk([{"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}])
+
+    def extension(self, name: str, value: dict[str, Any]) -> bytes:
+        """A chunk without choices that carries a field of our own."""
+        return self._chunk([], None, {name: value})
 
     def usage(self, usages: Sequence[ChatUsage]) -> bytes:
         """The chunk without choices."""

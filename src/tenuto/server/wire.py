@@ -8,6 +8,7 @@ from pydantic import Field, Tag
 
 from tenuto.protocol.chat import MAX_CHOICES
 from tenuto.protocol.engine import MAX_TOP_LOGPROBS
+from tenuto.server.hints.wire import HintFields
 from tenuto.server.sampling_fields import SamplingFields, StopField
 from tenuto.server.wire_shape import Wire, either
 
@@ -105,7 +106,7 @@ class StreamOptions(Wire):
     )
 
 
-class ChatCompletionBody(SamplingFields, StopField):
+class ChatCompletionBody(SamplingFields, StopField, HintFields):
     """One turn of a conversation. Fields that are not listed are ignored."""
 
     model: str = Field(description="a name from GET /v1/models; `default` is always accepted")
@@ -150,3 +151,9 @@ class ChatCompletionBody(SamplingFields, StopField):
         None, description="extension for benchmarks: generate up to the token limit, past the model's end of turn"
     )
     user: str | None = Field(None, description="ignored")
+
+
+class EditsOnlyBody(ChatCompletionBody):
+    """A conversation that is named, not continued; it may be empty."""
+
+    messages: list[WireMessage] = Field(fail_fast=True, description="the conversation that is meant")
