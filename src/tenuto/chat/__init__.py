@@ -2,5 +2,6 @@
 
 from tenuto.chat.completion import LocalCompletionClient
 from tenuto.chat.local import ChatLimits, LocalModelClient, TextTools
+from tenuto.chat.sessions import LocalSessionClient
 
-__all__ = ["ChatLimits", "LocalCompletionClient", "LocalModelClient", "TextTools"]
+__all__ = ["ChatLimits", "LocalCompletionClient", "LocalModelClient", "LocalSessionClient", "TextTools"]

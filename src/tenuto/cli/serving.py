@@ -16,6 +16,7 @@ from tenuto.protocol.chat import ModelInfo
 from tenuto.server import Operations, ServerLimits
 from tenuto.server.access import AccessRules, check_exposure
 from tenuto.server.keys import ApiKeys, KeyFile
+from tenuto.server.limits import SessionLimits
 from tenuto.telemetry import Telemetry
 from tenuto.telemetry.tracing import open_tracing
 
@@ -32,6 +33,12 @@ def limits_of(config: Config) -> ServerLimits:
         max_requests=config.max_requests,
         max_tenant_requests=config.max_tenant_requests or config.max_requests,
         max_connections=config.max_connections,
+        sessions=SessionLimits(
+            idle_s=config.session_idle_s,
+            max_per_tenant=config.max_tenant_sessions,
+            max_import_bytes=config.max_import_bytes,
+            import_deadline_s=config.import_deadline_s,
+        ),
     )
 
 

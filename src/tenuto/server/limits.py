@@ -18,6 +18,16 @@ class StoreLimits:
 
 
 @dataclass(frozen=True)
+class SessionLimits:
+    """Bounds of the sessions that are kept between requests, chat's named ones among them."""
+
+    idle_s: float = 3600.0  # a session that nobody used for so long is closed
+    max_per_tenant: int = 1024  # one more: 429
+    max_import_bytes: int = 1 << 32  # of an exported session; larger: 413
+    import_deadline_s: float = 600.0  # for it to arrive: 408
+
+
+@dataclass(frozen=True)
 class ServerLimits:
     """Bounds on one request, and on all of them together."""
 
@@ -36,6 +46,7 @@ class ServerLimits:
     cancel_deadline_s: float = 5.0  # for the model's stream to end once its client is gone; past it, we log and go on
     retry_after_s: int = 1  # what a client is told when the queue is full and nothing better is known
     stored_responses: StoreLimits = field(default_factory=StoreLimits)
+    sessions: SessionLimits = field(default_factory=SessionLimits)
 
     def output_tokens(self, wanted: int | None) -> int | None:
         """How many tokens may be generated for who wants so many; None: as the context has room for.
