@@ -29,6 +29,7 @@ from tenuto.server.chat_request import NOT_SERVED, to_chat_request
 from tenuto.server.hints import EditedReply, EditedWriter, apply_edits, edits_of, manages, no_reply, run_hints
 from tenuto.server.replies import ERROR_RESPONSES, ChatCompletion, logprobs_reply, usage_reply
 from tenuto.server.service import Service
+from tenuto.server.sessions import chat_events
 from tenuto.server.sse import ChunkFormat, ChunkWriter
 from tenuto.server.wire import ChatCompletionBody, EditsOnlyBody
 from tenuto.server.wire_shape import parse_body
@@ -72,7 +73,7 @@ def chat_completion_routes(service: Service) -> APIRouter:
         edits = edits_of(body.agent_hint)
         hints = run_hints(request, agent=body.agent_hint, cache_salt=body.cache_salt, cache_sharing=body.cache_sharing)
         asked = to_chat_request(body, request_id, limits, hints)
-        events = no_reply() if only_edits else service.model.stream(asked)
+        events = no_reply() if only_edits else await chat_events(service, asked, body.session_id)
         options = body.stream_options
         form = ChunkFormat(
             id="chatcmpl-" + request_id.removeprefix("req-"),

@@ -147,6 +147,11 @@ class ChatCompletionBody(SamplingFields, StopField, HintFields):
     )
     stream: bool | None = Field(None, description="send the answer as server-sent events while it is generated")
     stream_options: StreamOptions | None = Field(None, description="only with stream")
+    session_id: str | None = Field(
+        None,
+        description="extension: the session that holds this conversation, see /v1/sessions; it is opened if it is new. "
+        "Only with n = 1",
+    )
     ignore_eos: bool | None = Field(
         None, description="extension for benchmarks: generate up to the token limit, past the model's end of turn"
     )
