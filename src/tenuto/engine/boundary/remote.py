@@ -209,9 +209,11 @@ class RemoteEngineClient:
         number = self._num_calls + 1
         try:
             payload = m.encode(m.Ask(number, m.raw(question)))
-        except (OverflowError, TypeError, UnicodeEncodeError) as error:
+        except OverflowError as error:
             assert self._info is not None
             check_ids(getattr(question, "ids", ()), self._info.vocab_size)
+            raise InvalidRequest(f"the call holds a number that no engine accepts ({error})") from error
+        except (TypeError, UnicodeEncodeError) as error:
             raise InvalidRequest(f"the call holds a value that no engine accepts ({error})") from error
         if len(payload) > MAX_FRAME_BYTES:
             raise InvalidRequest(f"the call takes {len(payload)} bytes, and the engine accepts {MAX_FRAME_BYTES}")
