@@ -1,18 +1,65 @@
-"""The part of the composition root for embeddings over an engine, wherever that runs: it needs no torch."""
+"""The part of the composition root for embeddings beside a model that generates, wherever its engine runs: it needs no
+torch, unless another model is to embed or rank."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from typing import TypedDict
+
+import structlog
 
 from tenuto.checkpoint.encoders import EmbeddingLayout, read_embedding_layout
 from tenuto.clock import Clock
 from tenuto.config import Config
-from tenuto.embedding import EnginePooler, LocalEmbedder, TextRules
-from tenuto.protocol.embedding import EmbedderInfo
+from tenuto.embedding import EnginePooler, LocalEmbedder, SimilarityReranker, TextRules
+from tenuto.errors import UnsupportedModel
+from tenuto.protocol.embedding import EmbedderInfo, EmbeddingClient, RerankClient
 from tenuto.protocol.engine import Pooling
 from tenuto.text.frame import Frame, frame_of
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.wiring_text import LoadedText, RunningModel
+
+_log = structlog.get_logger("tenuto.wiring")
+
+
+@dataclass(frozen=True)
+class VectorClients:
+    """Who embeds and who ranks, beside a model that generates; None: its files ask for what we do not do."""
+
+    embedder: EmbeddingClient | None
+    reranker: RerankClient | None
+
+
+@asynccontextmanager
+async def vector_clients(config: Config, started: RunningModel, clock: Clock) -> AsyncIterator[VectorClients]:
+    """The models that the settings name, loaded in this process; where none is named, the one that generates.
+
+    Raises what `open_embedder` and `open_reranker` raise.
+    """
+    async with AsyncExitStack() as stack:
+        embedder: EmbeddingClient | None = None
+        if config.embedding_model is not None:
+            from tenuto.wiring_embedding import open_embedder  # brings in torch, which no other part here needs
+
+            embedder = await stack.enter_async_context(open_embedder(beside(config, config.embedding_model)))
+        else:
+            try:
+                embedder = await decoder_embedder(started.loaded, started, config, clock)
+            except UnsupportedModel as error:
+                _log.warning("embeddings_not_served", reason=str(error))
+        reranker: RerankClient | None = None if embedder is None else SimilarityReranker(embedder, clock=clock)
+        if config.rerank_model is not None:
+            from tenuto.wiring_embedding import open_reranker
+
+            reranker = await stack.enter_async_context(open_reranker(beside(config, config.rerank_model)))
+        yield VectorClients(embedder, reranker)
+
+
+def beside(config: Config, model: str) -> Config:
+    """The settings of another model; how long a session may be is no business of it."""
+    return config.model_copy(update={"model": model, "max_model_tokens": None})
 
 
 async def decoder_embedder(loaded: LoadedText, started: RunningModel, config: Config, clock: Clock) -> LocalEmbedder:

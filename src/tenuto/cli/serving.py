@@ -16,7 +16,7 @@ from tenuto.protocol.chat import ModelInfo
 from tenuto.server import Operations, ServerLimits
 from tenuto.server.access import AccessRules, check_exposure
 from tenuto.server.keys import ApiKeys, KeyFile
-from tenuto.server.limits import SessionLimits
+from tenuto.server.limits import SessionLimits, StoreLimits
 from tenuto.telemetry import Telemetry
 from tenuto.telemetry.tracing import open_tracing
 
@@ -38,6 +38,11 @@ def limits_of(config: Config) -> ServerLimits:
             max_per_tenant=config.max_tenant_sessions,
             max_import_bytes=config.max_import_bytes,
             import_deadline_s=config.import_deadline_s,
+        ),
+        stored_responses=StoreLimits(
+            max_responses=config.max_stored_responses,
+            max_bytes=config.max_stored_response_bytes,
+            ttl_s=config.stored_response_ttl_s,
         ),
     )
 
