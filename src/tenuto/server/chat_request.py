@@ -12,6 +12,7 @@ from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.server.limits import ServerLimits
+from tenuto.server.reasoning_fields import reasoning_of
 from tenuto.server.sampling_fields import sampling_of, stops_of
 from tenuto.server.tool_fields import (
     JSON_OBJECT,
@@ -41,6 +42,7 @@ def to_chat_request(
     tools = tool_specs((f"tools[{i}].function.name", _tool(tool)) for i, tool in enumerate(body.tools or ()))
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options: only with stream", "stream_options")
+    reasoning = reasoning_of(body)
     return ChatRequest(
         messages=_messages(body.messages, limits),
         tools=tools,
@@ -53,6 +55,8 @@ def to_chat_request(
         logprobs=_logprobs(body),
         stop=stops_of(body),
         ignore_eos=bool(body.ignore_eos),
+        thinking=reasoning.thinking,
+        template_options=reasoning.options,
         hints=hints,
     )
 
@@ -132,7 +136,8 @@ def _message(message: WireMessage, path: str, limits: ServerLimits) -> Message:
                 _call(call, f"{path}.tool_calls[{number}]", limits)
                 for number, call in enumerate(message.tool_calls or ())
             )
-            return Message(role="assistant", content=content, tool_calls=calls)
+            reasoning = message.reasoning_content or message.reasoning or ""
+            return Message(role="assistant", content=content, reasoning=reasoning, tool_calls=calls)
         case "tool":
             if not message.tool_call_id:
                 raise InvalidRequest(f"{path}.tool_call_id is required of a tool's result", f"{path}.tool_call_id")

@@ -25,8 +25,8 @@ class Reuse(BaseModel):
     shared_tokens: int = Field(description="their KV was found in the prefix cache")
     computed_tokens: int
     reuse_break: str | None = Field(
-        description="why KV of earlier turns could not be used in full, e.g. `history differs at message 3`; null if it "
-        "could, or none was to be expected"
+        description="why KV of earlier turns could not be used in full, e.g. `history differs at message 3`; null if "
+        "it could, or none was to be expected"
     )
 
 

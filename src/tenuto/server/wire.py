@@ -9,6 +9,7 @@ from pydantic import Field, Tag
 from tenuto.protocol.chat import MAX_CHOICES
 from tenuto.protocol.engine import MAX_TOP_LOGPROBS
 from tenuto.server.hints.wire import HintFields
+from tenuto.server.reasoning_fields import ReasoningFields
 from tenuto.server.sampling_fields import SamplingFields, StopField
 from tenuto.server.wire_shape import Wire, either
 
@@ -52,6 +53,10 @@ class WireMessage(Wire):
         description="a string, or a list of text parts, which are joined without anything between them; may be null or "
         "missing for an assistant, which is the same as empty, and for a tool",
     )
+    reasoning_content: str | None = Field(
+        None, description="assistant only: what it thought, as it was sent; the template decides whether it is kept"
+    )
+    reasoning: str | None = Field(None, description="assistant only: another name for reasoning_content, which wins")
     tool_calls: list[CallInHistory] | None = Field(None, description="assistant only: the calls it made")
     tool_call_id: str | None = Field(None, description="tool only, required: the call it answers")
     name: str | None = Field(None, description="tool only: the tool's name; found through the call if missing")
@@ -106,7 +111,7 @@ class StreamOptions(Wire):
     )
 
 
-class ChatCompletionBody(SamplingFields, StopField, HintFields):
+class ChatCompletionBody(SamplingFields, StopField, ReasoningFields, HintFields):
     """One turn of a conversation. Fields that are not listed are ignored."""
 
     model: str = Field(description="a name from GET /v1/models; `default` is always accepted")
