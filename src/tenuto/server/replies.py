@@ -160,12 +160,17 @@ def usage_reply(usages: Sequence[ChatUsage]) -> dict[str, Any]:
         "total_tokens": num_prompt + num_generated,
         "prompt_tokens_details": {"cached_tokens": sum(usage.num_held + usage.num_shared for usage in usages)},
         "completion_tokens_details": {"reasoning_tokens": sum(usage.num_reasoning for usage in usages)},
-        "tenuto": {
-            "held_tokens": sum(usage.num_held for usage in usages),
-            "shared_tokens": sum(usage.num_shared for usage in usages),
-            "computed_tokens": sum(usage.num_computed for usage in usages),
-            "reuse_break": next((usage.reuse_break for usage in usages if usage.reuse_break is not None), None),
-        },
+        "tenuto": reuse_reply(usages),
+    }
+
+
+def reuse_reply(usages: Sequence[ChatUsage]) -> dict[str, Any]:
+    """The wire form of `Reuse`."""
+    return {
+        "held_tokens": sum(usage.num_held for usage in usages),
+        "shared_tokens": sum(usage.num_shared for usage in usages),
+        "computed_tokens": sum(usage.num_computed for usage in usages),
+        "reuse_break": next((usage.reuse_break for usage in usages if usage.reuse_break is not None), None),
     }
 
 

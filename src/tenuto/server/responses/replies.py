@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from tenuto.server.replies import Reuse
+
 
 class InputTokensDetails(BaseModel):
     cached_tokens: int = Field(description="input tokens that were not computed again")
@@ -22,6 +24,7 @@ class ResponseUsage(BaseModel):
     output_tokens: int
     output_tokens_details: OutputTokensDetails
     total_tokens: int
+    tenuto: Reuse
 
 
 class ResponseFailure(BaseModel):

@@ -117,6 +117,7 @@ class Asked:
             logprobs=_logprobs(body),
             stop=stops_of(body),
             thinking=None if effort is None else effort != "none",
+            template_options=() if effort is None else (("reasoning_effort", effort),),
             hints=hints,
         )
 

@@ -156,7 +156,11 @@ class TextOptions(Wire):
 
 
 class ReasoningOptions(Wire):
-    effort: str | None = Field(None, description="`none`: the model answers without thinking first, if it can")
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = Field(
+        None,
+        description="`none` turns thinking off where the template can, all others turn it on; the template gets the "
+        "word as its variable `reasoning_effort`. Default: as the template does by itself",
+    )
     summary: str | None = Field(None, description="without effect: the reasoning comes whole")
 
 

@@ -22,6 +22,7 @@ from tenuto.protocol.chat import (
 )
 from tenuto.protocol.messages import Message
 from tenuto.server.errors import status_and_body
+from tenuto.server.replies import reuse_reply
 from tenuto.server.responses.output_items import (
     CallOutput,
     Event,
@@ -191,4 +192,5 @@ def usage_of(usage: ChatUsage) -> dict[str, Any]:
         "output_tokens": usage.num_generated,
         "output_tokens_details": {"reasoning_tokens": usage.num_reasoning},
         "total_tokens": usage.num_prompt + usage.num_generated,
+        "tenuto": reuse_reply((usage,)),
     }
