@@ -91,9 +91,10 @@ CHOICE = st.sampled_from(["auto", "none", "required"]) | st.fixed_dictionaries(
         "tools": mostly(st.lists(TOOL, max_size=1)),
     },
 )
-DOCUMENT = st.fixed_dictionaries({"text": TEXT})
-IDS = st.lists(st.integers(0, 50_000), max_size=3)
-TEXTS = mostly(TEXT | st.lists(TEXT | IDS, max_size=3) | IDS)
+WORD = st.text(max_size=8).map(lambda text: text + "x")
+DOCUMENT = st.fixed_dictionaries({"text": WORD})
+IDS = st.lists(st.integers(0, 40_000), min_size=1, max_size=3)
+TEXTS = mostly(WORD | st.lists(WORD | IDS, min_size=1, max_size=3) | IDS)
 ROUTES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "/v1/responses": body(
         {"input": mostly(TEXT | st.lists(ITEM, max_size=4))},
@@ -112,14 +113,14 @@ ROUTES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "n": st.integers(1, 3),
             "stream": st.booleans(),
             "logprobs": st.integers(0, 2),
-            "stop": TEXT,
+            "stop": WORD,
             "echo": st.booleans(),
         },
         ["suffix", "best_of", "max_tokens", "stream_options", "logit_bias", "seed"],
     ),
     "/v1/embeddings": body(
         {"input": TEXTS},
-        {"dimensions": st.integers(1, 10), "encoding_format": st.sampled_from(["float", "base64"])},
+        {"dimensions": st.integers(1, HIDDEN_SIZE + 1), "encoding_format": st.sampled_from(["float", "base64"])},
         ["prompt", "truncate", "user", "dimensions"],
     ),
     "/v1/rerank": body(
