@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.errors import (
+    Cancelled,
     CapacityError,
     ContextLengthError,
     EngineClosed,
@@ -41,6 +42,7 @@ _KINDS: tuple[tuple[type[TenutoError], int, str, str | None], ...] = (
     (SessionNotFound, 404, "invalid_request_error", None),
     (SessionExists, 409, "invalid_request_error", None),
     (SessionBusy, 409, "invalid_request_error", None),
+    (Cancelled, 409, "invalid_request_error", None),  # somebody closed the session that it worked on
     (ContextLengthError, 400, "invalid_request_error", "context_length_exceeded"),
     (RequestError, 400, "invalid_request_error", None),
     (NeverFits, 400, "invalid_request_error", None),
