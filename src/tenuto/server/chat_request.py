@@ -7,7 +7,7 @@ from typing import Any
 
 from tenuto.errors import InvalidRequest
 from tenuto.ids import CallId, RequestId
-from tenuto.protocol.chat import ChatRequest, NamedTool, ToolChoice
+from tenuto.protocol.chat import AllowedTools, ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
@@ -17,12 +17,14 @@ from tenuto.server.sampling_fields import sampling_of, stops_of
 from tenuto.server.tool_fields import (
     JSON_OBJECT,
     NO_PARAMETERS,
+    allowed_tools,
+    asks_for_call,
     check_declared,
     json_schema_grammar,
     read_arguments,
     tool_specs,
 )
-from tenuto.server.wire import CallInHistory, ChatCompletionBody, ContentPart, WireMessage, WireTool
+from tenuto.server.wire import AllowedToolsChoice, CallInHistory, ChatCompletionBody, ContentPart, WireMessage, WireTool
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
 NOT_SERVED: dict[str, tuple[Any, ...]] = {
@@ -43,12 +45,13 @@ def to_chat_request(
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options: only with stream", "stream_options")
     reasoning = reasoning_of(body)
+    choice = _tool_choice(body, tools)
     return ChatRequest(
         messages=_messages(body.messages, limits),
         tools=tools,
-        tool_choice=_tool_choice(body, tools),
+        tool_choice=choice,
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        response=_response(body),
+        response=_response(body, choice),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         sampling=sampling_of(body, request_id),
         n=body.n or 1,
@@ -79,11 +82,11 @@ def _tool(tool: WireTool) -> ToolSpec:
     )
 
 
-def _response(body: ChatCompletionBody) -> GrammarSpec | None:
+def _response(body: ChatCompletionBody, choice: ToolChoice | AllowedTools) -> GrammarSpec | None:
     asked = body.response_format
     if asked is None or asked.type == "text":
         return None
-    if body.tool_choice not in (None, "auto", "none"):
+    if asks_for_call(choice):
         raise InvalidRequest("response_format: not with a tool_choice that asks for a call", "response_format")
     if asked.type == "json_object":
         return JSON_OBJECT
@@ -93,7 +96,7 @@ def _response(body: ChatCompletionBody) -> GrammarSpec | None:
     return json_schema_grammar(asked.json_schema.schema_)
 
 
-def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolChoice:
+def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolChoice | AllowedTools:
     choice = body.tool_choice
     if choice is None:
         return "auto"
@@ -101,6 +104,9 @@ def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolC
         if choice == "required" and not tools:
             raise InvalidRequest("tool_choice: required, but no tools are given", "tool_choice")
         return choice
+    if isinstance(choice, AllowedToolsChoice):
+        asked = choice.allowed_tools
+        return allowed_tools([tool.function.name for tool in asked.tools], asked.mode, tools)
     name = choice.function.name
     check_declared(name, tools, "tool_choice")
     return NamedTool(name)

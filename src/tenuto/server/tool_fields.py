@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 from tenuto.errors import InvalidRequest
+from tenuto.protocol.chat import AllowedTools, ToolChoice
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import ToolSpec
 from tenuto.server.body import decode_json
@@ -38,6 +39,24 @@ def check_declared(name: str, tools: Iterable[ToolSpec], param: str) -> None:
     known = [tool.name for tool in tools]
     if name not in known:
         raise InvalidRequest(f"{param}: {name[:100]!r} is not among tools ({', '.join(known) or 'none'})", param)
+
+
+def allowed_tools(
+    names: Sequence[str], mode: Literal["auto", "required"] | None, tools: Sequence[ToolSpec]
+) -> AllowedTools:
+    """Raises InvalidRequest unless all are declared."""
+    for name in names:
+        check_declared(name, tools, "tool_choice")
+    return AllowedTools(tuple(dict.fromkeys(names)), mode or "auto")
+
+
+def asks_for_call(choice: ToolChoice | AllowedTools) -> bool:
+    """Whether the reply must hold a call, so that nothing can be asked of its text."""
+    match choice:
+        case AllowedTools(mode=mode):
+            return mode == "required"
+        case _:
+            return choice not in ("auto", "none")
 
 
 def read_arguments(text: str | None, where: str, limits: ServerLimits) -> dict[str, Any]:

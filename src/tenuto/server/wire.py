@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import Discriminator, Field, Tag
 
 from tenuto.protocol.chat import MAX_CHOICES
 from tenuto.protocol.engine import MAX_TOP_LOGPROBS
@@ -87,8 +87,26 @@ class FunctionName(Wire):
 
 
 class NamedToolChoice(Wire):
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionName
+
+
+class AllowedToolsSpec(Wire):
+    mode: Literal["auto", "required"] | None = Field(None, description="Default `auto`")
+    tools: list[NamedToolChoice] = Field(min_length=1, description="the tools that may be called")
+
+
+class AllowedToolsChoice(Wire):
+    """The model is told of all tools, and may call these."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedToolsSpec
+
+
+def _choice_kind(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return "allowed" if value.get("type") == "allowed_tools" else "object"
+    return "text" if isinstance(value, str) else None
 
 
 class JsonSchemaSpec(Wire):
@@ -119,14 +137,20 @@ class ChatCompletionBody(SamplingFields, StopField, ReasoningFields, HintFields)
     tools: list[WireTool] | None = Field(None, fail_fast=True, description="tools the model may call")
     tool_choice: (
         Annotated[
-            Annotated[Literal["none", "auto", "required"], Tag("text")] | Annotated[NamedToolChoice, Tag("object")],
-            either('Input should be "none", "auto", "required" or {"type": "function", "function": {"name": ...}}'),
+            Annotated[Literal["none", "auto", "required"], Tag("text")]
+            | Annotated[NamedToolChoice, Tag("object")]
+            | Annotated[AllowedToolsChoice, Tag("allowed")],
+            Discriminator(
+                _choice_kind,
+                custom_error_type="either",
+                custom_error_message='Input should be "none", "auto", "required" or an object that names tools',
+            ),
         ]
         | None
     ) = Field(
         None,
-        description="`auto` (the default): the model decides; `none`: no calls; `required`: at least one call; or the "
-        "one tool that must be called, which is one of `tools`",
+        description="`auto` (the default): the model decides; `none`: no calls; `required`: at least one call; the one "
+        "of `tools` that must be called; or those of them that may be",
     )
     parallel_tool_calls: bool | None = Field(None, description="false: at most one call a turn. Default true")
     max_completion_tokens: int | None = Field(

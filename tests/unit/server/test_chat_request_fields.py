@@ -11,7 +11,7 @@ from server_harness import CHAT, WEATHER, build, call, chat
 
 from tenuto.errors import InvalidRequest
 from tenuto.ids import TokenId
-from tenuto.protocol.chat import ChatRequest, NamedTool
+from tenuto.protocol.chat import AllowedTools, ChatRequest, NamedTool
 from tenuto.protocol.engine import SamplingParams
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import Message, ToolCall
@@ -166,6 +166,12 @@ def test_tools_and_tool_choice():
     named = {"type": "function", "function": {"name": "weather"}}
     assert seen(tools=[WEATHER], tool_choice=named).tool_choice == NamedTool("weather")
     assert seen(tool_choice="none").tool_choice == "none"
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}
+    assert seen(tools=[WEATHER], tool_choice=allowed).tool_choice == AllowedTools(("weather",))
+    must = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    assert seen(tools=[WEATHER], tool_choice=must).tool_choice == AllowedTools(("weather",), "required")
+    assert refused(tools=[], tool_choice=allowed)["param"] == "tool_choice"
+    assert refused(tools=[WEATHER], tool_choice={"type": "allowed_tools"})["param"] == "tool_choice.allowed_tools"
     assert refused(tools=[WEATHER], tool_choice={"type": "function", "function": {"name": "nope"}})["param"]
     assert "no tools" in refused(tool_choice="required")["message"]
     assert refused(tools=[WEATHER], tool_choice="any")["param"] == "tool_choice"
@@ -236,7 +242,9 @@ def test_a_wrong_response_format_is_refused_by_path(value: Any, param: str):
 
 def test_a_response_format_and_a_required_call_exclude_one_another():
     tools = [{"type": "function", "function": {"name": "f"}}]
-    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+    named = {"type": "function", "function": {"name": "f"}}
+    must = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    for choice in ("required", named, must):
         error = refused(tools=tools, tool_choice=choice, response_format={"type": "json_object"})
         assert error["param"] == "response_format"
 

@@ -19,11 +19,18 @@ from tenuto.server.responses.wire import (
     MAX_METADATA,
     FunctionTool,
     ResponseCreateBody,
-    ToolChoiceObject,
     item_type,
 )
 from tenuto.server.sampling_fields import DEFAULT_TEMPERATURE, sampling_of, stops_of
-from tenuto.server.tool_fields import JSON_OBJECT, NO_PARAMETERS, check_declared, json_schema_grammar, tool_specs
+from tenuto.server.tool_fields import (
+    JSON_OBJECT,
+    NO_PARAMETERS,
+    allowed_tools,
+    asks_for_call,
+    check_declared,
+    json_schema_grammar,
+    tool_specs,
+)
 from tenuto.server.wire_shape import parse_body
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
@@ -105,13 +112,14 @@ class Asked:
         body = self.body
         tools = tool_specs((f"tools[{i}].name", _tool(tool)) for i, tool in enumerate(body.tools or ()))
         system = (Message(role="system", content=body.instructions),) if body.instructions else ()
+        choice = _tool_choice(body, tools)
         effort = body.reasoning.effort if body.reasoning is not None else None
         return ChatRequest(
             messages=(*system, *self.history, *self.read.messages),
             tools=tools,
-            tool_choice=_tool_choice(body, tools),
+            tool_choice=choice,
             parallel_tool_calls=body.parallel_tool_calls is not False,
-            response=_response(body),
+            response=_response(body, choice),
             max_tokens=body.max_output_tokens,
             sampling=sampling_of(body, request_id),
             logprobs=_logprobs(body),
@@ -144,33 +152,22 @@ def _tool_choice(body: ResponseCreateBody, tools: tuple[ToolSpec, ...]) -> ToolC
             raise InvalidRequest("tool_choice.name is required of the type function", "tool_choice.name")
         check_declared(choice.name, tools, "tool_choice")
         return NamedTool(choice.name)
-    return _allowed(choice, tools)
-
-
-def _allowed(choice: ToolChoiceObject, tools: tuple[ToolSpec, ...]) -> AllowedTools:
     if not choice.tools:
         raise InvalidRequest("tool_choice.tools: name at least one tool, or choose none", "tool_choice.tools")
-    for tool in choice.tools:
-        check_declared(tool.name, tools, "tool_choice")
-    return AllowedTools(tuple(dict.fromkeys(tool.name for tool in choice.tools)), choice.mode or "auto")
+    return allowed_tools([tool.name for tool in choice.tools], choice.mode, tools)
 
 
-def _response(body: ResponseCreateBody) -> GrammarSpec | None:
+def _response(body: ResponseCreateBody, choice: ToolChoice | AllowedTools) -> GrammarSpec | None:
     asked = body.text.format if body.text is not None else None
     if asked is None or asked.type == "text":
         return None
-    choice = body.tool_choice
-    if choice == "required" or (isinstance(choice, ToolChoiceObject) and not _leaves_text(choice)):
+    if asks_for_call(choice):
         raise InvalidRequest("text.format: not with a tool_choice that asks for a call", "text.format")
     if asked.type == "json_object":
         return JSON_OBJECT
     if asked.schema_ is None:
         raise InvalidRequest("text.format.schema is required of the type json_schema", "text.format.schema")
     return json_schema_grammar(asked.schema_)
-
-
-def _leaves_text(choice: ToolChoiceObject) -> bool:
-    return choice.type == "allowed_tools" and choice.mode != "required"
 
 
 def _logprobs(body: ResponseCreateBody) -> int | None:
