@@ -18,9 +18,9 @@ from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentatio
 from tenuto.server.body import read_json_object
 from tenuto.server.completions.wire import DEFAULT_MAX_TOKENS, Completion, CompletionBody
 from tenuto.server.completions.writer import CompletionForm, CompletionWriter
+from tenuto.server.hints import run_hints
 from tenuto.server.limits import ServerLimits
 from tenuto.server.replies import ERROR_RESPONSES
-from tenuto.server.request_scope import tenant_of
 from tenuto.server.sampling_fields import sampling_of, stops_of
 from tenuto.server.service import Service
 from tenuto.server.text_input import read_texts
@@ -60,7 +60,7 @@ def completion_routes(service: Service) -> APIRouter:
         client = service.others.completion
         if client is None:
             raise UnknownModel("no model is served here for completions; use /v1/chat/completions")
-        asked = to_completion_request(body, request_id, RunHints(tenant=tenant_of(request)), limits)
+        asked = to_completion_request(body, request_id, run_hints(request), limits)
         options = body.stream_options
         form = CompletionForm(
             id="cmpl-" + request_id.removeprefix("req-"),

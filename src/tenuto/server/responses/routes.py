@@ -13,10 +13,10 @@ from starlette.requests import Request
 from tenuto.errors import InvalidRequest
 from tenuto.ids import RequestId
 from tenuto.protocol.chat import ModelEvent
-from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message
 from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentation, closable, whole_answer
 from tenuto.server.body import read_json_object
+from tenuto.server.hints import run_hints
 from tenuto.server.replies import ERROR_RESPONSES
 from tenuto.server.request_scope import tenant_of
 from tenuto.server.responses.items import read_input
@@ -70,7 +70,7 @@ def response_routes(service: Service) -> APIRouter:
             name=request_id.removeprefix("req-"), created=_now(service), model=service.name, echoed=echoed(body)
         )
         asked = _read(body, form.name, tenant, store, service)
-        chat_request = asked.chat_request(request_id, RunHints(tenant=tenant))
+        chat_request = asked.chat_request(request_id, run_hints(request))
 
         def keep(response: dict[str, Any], reply: Message) -> None:
             if body.store is not False:

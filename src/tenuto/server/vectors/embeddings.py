@@ -14,11 +14,10 @@ from starlette.requests import Request
 
 from tenuto.errors import InvalidRequest, UnknownModel
 from tenuto.protocol.embedding import EmbeddingClient, Embeddings, EmbedRequest
-from tenuto.protocol.hints import RunHints
 from tenuto.server.answers import body_documentation, whole_answer
 from tenuto.server.body import read_json_object
+from tenuto.server.hints import run_hints
 from tenuto.server.replies import ERROR_RESPONSES
-from tenuto.server.request_scope import tenant_of
 from tenuto.server.service import Service
 from tenuto.server.text_input import TextsOrIds, read_texts
 from tenuto.server.wire_shape import Wire, parse_body
@@ -92,7 +91,7 @@ def embedding_routes(service: Service) -> APIRouter:
             dimensions=body.dimensions,
             prompt=body.prompt,
             truncate=bool(body.truncate),
-            hints=RunHints(tenant=tenant_of(request)),
+            hints=run_hints(request),
         )
         return await whole_answer(request, _answer(client, asked, model, body.encoding_format), service.limits)
 

@@ -11,11 +11,10 @@ from starlette.requests import Request
 
 from tenuto.errors import UnknownModel
 from tenuto.protocol.embedding import RerankClient, RerankRequest
-from tenuto.protocol.hints import RunHints
 from tenuto.server.answers import body_documentation, whole_answer
 from tenuto.server.body import read_json_object
+from tenuto.server.hints import run_hints
 from tenuto.server.replies import ERROR_RESPONSES
-from tenuto.server.request_scope import tenant_of
 from tenuto.server.service import Service
 from tenuto.server.wire_shape import Wire, either, parse_body
 
@@ -88,7 +87,7 @@ def rerank_routes(service: Service) -> APIRouter:
             documents=tuple(one if isinstance(one, str) else one.text for one in body.documents),
             top_n=body.top_n,
             truncate=bool(body.truncate),
-            hints=RunHints(tenant=tenant_of(request)),
+            hints=run_hints(request),
         )
         name = "rerank-" + request.state.request_id.removeprefix("req-")
         work = _answer(
