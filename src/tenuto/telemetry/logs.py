@@ -14,6 +14,8 @@ LogFormat: TypeAlias = Literal["text", "json"]
 
 _HIDDEN = "[hidden]"
 _KEY = re.compile(r"tenuto-([a-z2-7]{8})-[a-z2-7]{32}|((?i:\bbearer)\s+)[^\s\"',;]+")
+# What ends a line or commands a terminal; the renderers escape the plain line feed themselves.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _MAX_DEPTH = 8
 
 
@@ -58,13 +60,14 @@ def configure_logs(stream: TextIO, form: LogFormat, *, secrets: Collection[str] 
 
 
 def hide_secrets(secrets: Collection[str]) -> Callable[[WrappedLogger, str, EventDict], EventDict]:
-    """A processor that replaces secrets in every text of an event, nested ones too."""
+    """A processor that replaces secrets and control characters in every text of an event, nested ones too."""
     known = sorted((secret for secret in secrets if secret), key=len, reverse=True)
 
     def hide_text(text: str) -> str:
         for secret in known:
             text = text.replace(secret, _HIDDEN)
-        return _KEY.sub(lambda m: f"tenuto-{m[1]}-{_HIDDEN}" if m[1] else f"{m[2]}{_HIDDEN}", text)
+        text = _KEY.sub(lambda m: f"tenuto-{m[1]}-{_HIDDEN}" if m[1] else f"{m[2]}{_HIDDEN}", text)
+        return _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
 
     def hide(value: Any, depth: int) -> Any:
         if isinstance(value, str):

@@ -43,6 +43,7 @@ class Telemetry:
         """A request has arrived; from now on it is this task's. A quiet one has no span, and a line if it fails."""
         record = RequestRecord(request_id, method, self._clock.now(), quiet=quiet)
         set_current_record(record)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
         self.metrics.opened()
         if self._tracing is not None and not quiet:
             self._tracing.begin(record, headers)
