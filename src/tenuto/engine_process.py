@@ -7,7 +7,6 @@ the other end closes, which a parent that dies does too: then this process ends 
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
 import sys
@@ -34,16 +33,6 @@ def main() -> None:
     # A service's signals often go to all of its processes. It is the parent that drains; it closes the socket then.
     for name in _LEFT_TO_THE_PARENT:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(ensure_ascii=False),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     asyncio.run(_run(int(sys.argv[1])))
     leave(0)
 
@@ -90,8 +79,11 @@ async def _serve(host: EngineHost, settings: asyncio.Future[dict[str, Any]]) -> 
 
 
 def _load(config: Config) -> LocalEngineClient:
-    from tenuto.wiring import load, local_engine  # brings in torch: seconds in which the loop goes on
+    # These bring in torch: seconds in which the loop goes on.
+    from tenuto.telemetry import configure_logs
+    from tenuto.wiring import load, local_engine
 
+    configure_logs(sys.stderr, config.log_format)
     clock = RealClock()
     return local_engine(load(config, clock), config, clock)
 
