@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 MAX_DEPTH = 200
 _MAX_WORD = 1_000  # characters of a number
 
-_STRING_RUN = re.compile(r'[^"\\\x00-\x1f]*')
+_STRING_RUN = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])*')
 _SPACE_RUN = re.compile(r"[ \t\n\r]*")
 _WORD_RUN = re.compile(r"[-+.0-9A-Za-z]*")
 _HEX_RUN = re.compile(r"[0-9A-Fa-f]{0,4}")

@@ -17,6 +17,9 @@ class SurrogateMender:
 
     def push(self, text: str) -> str:
         text = self._held + text
+        if "\\u" not in text and not text.endswith("\\"):
+            self._held = ""
+            return text
         out: list[str] = []
         at = 0
         while True:

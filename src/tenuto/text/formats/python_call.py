@@ -10,7 +10,7 @@ from tenuto.text.formats.arguments import ArgumentStream
 from tenuto.text.formats.json_text import dumps
 from tenuto.text.formats.pieces import ParsedPiece
 from tenuto.text.formats.python_literal import PythonLiteral
-from tenuto.text.formats.reader import MAX_HEAD, After, ReaderState, after_space
+from tenuto.text.formats.reader import MAX_ARGUMENTS, MAX_HEAD, After, ReaderState, after_space
 
 NAME = re.compile(r"[^\s()\[\]{}'\",;:=<>\\]+")
 
@@ -66,7 +66,7 @@ class PythonCall:
                 self.state = "broken"
             return found.end() + (self.state == "open")
         self._key, self._place = found[0], "equals"
-        if self._key in self._keys:
+        if self._key in self._keys or len(self._keys) == MAX_ARGUMENTS:
             self.state = "broken"
         return found.end()
 

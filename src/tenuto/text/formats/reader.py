@@ -14,6 +14,7 @@ ReaderState: TypeAlias = Literal["open", "closed", "broken"]
 DeclaredTools: TypeAlias = Mapping[str, ToolSpec] | None  # by name; None: not known, any name may be called
 
 MAX_SPACE = 64  # more white space between the parts of a call is none of a call's
+MAX_ARGUMENTS = 1_000  # of one call, where they are written one by one
 MAX_HEAD = 300  # characters before a call's arguments
 _SPACE_RUN = re.compile(r"\s*")
 

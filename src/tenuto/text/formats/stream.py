@@ -16,6 +16,7 @@ from tenuto.text.formats.pieces import ParsedPiece, Text
 from tenuto.text.formats.reader import MAX_SPACE, After, CallReader, DeclaredTools, after_space
 
 _MAX_CALL_CHARS = 1_000_000
+_MAX_CALLS = 1_000  # begun in one turn, also those that broke off; what follows them is text
 _MAX_PIECE_CHARS = 65_536  # a longer piece is looked at in parts, since its rest is copied now and then
 _MAX_MARKER_CHARS = 64
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -47,10 +48,12 @@ class CallParser:
         self._watched = tuple(watched)
         self._longest = max(map(len, watched), default=1)
         self._first = frozenset(string[0] for string in watched)
-        stops = [re.escape(string) for string in watched] + (["\n"] if syntax.bare else [])
+        stops = [re.escape(string) for string in watched]
+        stops += [rf"\n[ \t]*(?={re.escape(syntax.bare)})"] if syntax.bare else []
         self._stop = re.compile("|".join(stops))
         self._hidden = re.compile("|".join(map(re.escape, sorted(hidden, key=len, reverse=True)))) if hidden else None
         self._state: Literal["text", "call", "after"] = "text"
+        self._num_calls = 0
         self._held = ""  # not yet decided: the beginning of a marker, or white space around calls
         self._at_line_start = True
         self._opening = ""
@@ -104,13 +107,14 @@ class CallParser:
             self._pieces.append(Text(shown, is_cut_call))
 
     def _text(self, text: str, at: int) -> int:
-        if self._syntax.bare and self._at_line_start:
+        may_open = self._num_calls < _MAX_CALLS
+        if self._syntax.bare and self._at_line_start and may_open:
             found = _BLANKS.match(text, at)
             begin = found.end() if found else at
             if text[begin : begin + 1] == self._syntax.bare:
                 self._say(text[at:begin])
                 return self._open("", begin)
-        stop = self._stop.search(text, at)
+        stop = self._stop.search(text, at) if may_open else None
         if stop is None:
             end = len(text) - self._num_undecided(text, at)
             self._say(text[at:end])
@@ -133,6 +137,7 @@ class CallParser:
     def _open(self, opening: str, at: int) -> int:
         self._opening, self._reader = opening, self._syntax.reader(opening, self._tools)
         self._raw, self._num_raw, self._has_started = [], 0, False
+        self._num_calls += 1
         self._state = "call"
         return at
 
@@ -158,7 +163,7 @@ class CallParser:
     def _follow(self, text: str, at: int) -> int:
         """After a call: what closes it, then white space up to the next call or the end, are nobody's text."""
         begin = after_space(text, at)
-        if begin - at > MAX_SPACE:
+        if begin - at > MAX_SPACE or self._num_calls >= _MAX_CALLS:
             self._state = "text"
             return at
         for index, closer in enumerate(self._after.closers):

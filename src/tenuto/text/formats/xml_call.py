@@ -11,7 +11,15 @@ from tenuto.text.formats.arguments import ArgumentStream
 from tenuto.text.formats.json_text import dumps, inside_string
 from tenuto.text.formats.parameters import ALL_TYPES, properties_of, read_value, types_of
 from tenuto.text.formats.pieces import ParsedPiece
-from tenuto.text.formats.reader import MAX_HEAD, MAX_SPACE, After, DeclaredTools, ReaderState, after_space
+from tenuto.text.formats.reader import (
+    MAX_ARGUMENTS,
+    MAX_HEAD,
+    MAX_SPACE,
+    After,
+    DeclaredTools,
+    ReaderState,
+    after_space,
+)
 
 FUNCTION, PARAMETER = "<function=", "<parameter="
 END_FUNCTION, END_PARAMETER = "</function>", "</parameter>"
@@ -94,7 +102,7 @@ class XmlCall:
         key, end = self._head(text, at)
         if key is None:
             return at
-        if key in self._keys:  # said twice: which one counts?
+        if key in self._keys or len(self._keys) == MAX_ARGUMENTS:  # said twice: which one counts?
             self.state = "broken"
             return at
         schema = properties_of(self._tool).get(key) if self._tool is not None else None
