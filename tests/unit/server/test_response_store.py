@@ -10,7 +10,7 @@ from tenuto.clock import VirtualClock, run_virtual
 from tenuto.errors import NotStored
 from tenuto.protocol.messages import Message
 from tenuto.server.limits import StoreLimits
-from tenuto.server.responses.store import KeptTurn, ResponseStore, history_of
+from tenuto.server.responses.store import KeptTurn, ResponseStore
 
 LIMITS = StoreLimits(max_responses=1000, max_bytes=100 * 2**20, ttl_s=60)
 
@@ -19,6 +19,14 @@ def turn(name: str, previous: str | None = None, text: str = "好") -> KeptTurn:
     items = ({"type": "message", "id": f"in_{name}", "role": "user", "content": text},)
     messages = (Message(role="user", content=text), Message(role="assistant", content=name))
     return KeptTurn(id=name, previous=previous, body={"id": name, "output": []}, items=items, messages=messages)
+
+
+def said(store: ResponseStore, response: str) -> list[str]:
+    """The assistant's words of the conversation up to a response; the user's stand between them."""
+    history = store.history("", response, "previous_response_id")
+    assert [message.role for message in history] == ["user", "assistant"] * (len(history) // 2)
+    assert [item["id"] for item in store.input_items("", response)] == [f"in_{one.content}" for one in history[1::2]]
+    return [message.content for message in history[1::2]]
 
 
 def in_time(check: object) -> None:
@@ -37,8 +45,8 @@ def test_ten_thousand_responses_stay_within_bounds():
             store.put("", turn(f"r{number}"))
         assert store.num_responses == 1000
         with pytest.raises(NotStored):
-            store.get("", "r8999")
-        assert store.get("", "r9000").id == "r9000"
+            store.body("", "r8999")
+        assert store.body("", "r9000")["id"] == "r9000"
         small = ResponseStore(StoreLimits(max_responses=10**6, max_bytes=2**20), clock)
         for number in range(3000):
             small.put("", turn(f"r{number}", text="字" * 1000))
@@ -46,7 +54,7 @@ def test_ten_thousand_responses_stay_within_bounds():
         small.put("", turn("huge", text="字" * 10**6))
         assert small.num_bytes <= 2**20
         with pytest.raises(NotStored):
-            small.get("", "huge")
+            small.body("", "huge")
 
     in_time(check)
 
@@ -59,12 +67,12 @@ def test_a_response_is_kept_for_so_long_after_its_last_use():
         store.put("", turn("c"))
         for _ in range(3):
             await asyncio.sleep(50)
-            assert [one.id for one in store.chain("", "b")] == ["a", "b"]  # which uses both
+            assert said(store, "b") == ["a", "b"]  # which uses both
         with pytest.raises(NotStored, match="expired"):
-            store.get("", "c")
+            store.body("", "c")
         await asyncio.sleep(60)
         with pytest.raises(NotStored):
-            store.chain("", "b", "previous_response_id")
+            store.history("", "b", "previous_response_id")
         assert store.num_responses == store.num_bytes == 0
 
     in_time(check)
@@ -77,11 +85,11 @@ def test_a_chain_goes_from_its_end():
         store = ResponseStore(StoreLimits(max_responses=4), clock)
         for number in range(4):
             store.put("", turn(f"r{number}", previous=f"r{number - 1}" if number else None))
-        assert len(history_of(store.chain("", "r3"))) == 8
+        assert said(store, "r3") == ["r0", "r1", "r2", "r3"]
         store.put("", turn("new"))
-        assert [one.id for one in store.chain("", "r2")] == ["r0", "r1", "r2"]
+        assert said(store, "r2") == ["r0", "r1", "r2"]
         with pytest.raises(NotStored):
-            store.get("", "r3")
+            store.body("", "r3")
 
     in_time(check)
 
@@ -92,10 +100,10 @@ def test_a_tenant_that_keeps_much_pushes_out_its_own():
         store.put("quiet", turn("mine"))
         for number in range(1000):
             store.put("loud", turn(f"r{number}"))
-        assert store.get("quiet", "mine").id == "mine"
+        assert store.body("quiet", "mine")["id"] == "mine"
         assert store.num_responses == 100
         with pytest.raises(NotStored):
-            store.get("loud", "mine")
+            store.body("loud", "mine")
         with pytest.raises(NotStored):
             store.delete("loud", "mine")
 

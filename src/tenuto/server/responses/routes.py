@@ -22,7 +22,7 @@ from tenuto.server.request_scope import tenant_of
 from tenuto.server.responses.items import read_input
 from tenuto.server.responses.replies import DeletedReply, ItemListReply, ResponseReply
 from tenuto.server.responses.request import NOT_SERVED, Asked, echoed, parse_response_body
-from tenuto.server.responses.store import KeptTurn, ResponseStore, history_of, items_of
+from tenuto.server.responses.store import KeptTurn, ResponseStore
 from tenuto.server.responses.wire import ResponseCreateBody
 from tenuto.server.responses.writer import ResponseForm, ResponseWriter
 from tenuto.server.service import Service
@@ -97,7 +97,7 @@ def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
         """The response as it was answered. Its stream is not kept: `stream=true` is refused."""
         if stream:
             raise InvalidRequest("stream: a stored response is shown whole; leave stream out", "stream")
-        return JSONResponse(store.get(tenant_of(request), response_id).body)
+        return JSONResponse(store.body(tenant_of(request), response_id))
 
     @router.get(
         one + "/input_items", summary="List a response's input", response_model=ItemListReply, responses=_STORED
@@ -111,7 +111,7 @@ def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
     ) -> Response:
         """All that the model was given, without instructions: the items of earlier responses it goes on from, input
         and output in their order, then its own input."""
-        items = items_of(store.chain(tenant_of(request), response_id))
+        items = store.input_items(tenant_of(request), response_id)
         return JSONResponse(_page(items if order == "asc" else items[::-1], limit, after))
 
     @router.delete(one, summary="Delete a stored response", response_model=DeletedReply, responses=_STORED)
@@ -124,7 +124,7 @@ def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
     async def cancel_response(request: Request, response_id: str) -> Response:
         """Only a response in the background could be cancelled so, and `background` is not served: close the
         connection of the request that is to end."""
-        store.get(tenant_of(request), response_id)
+        store.body(tenant_of(request), response_id)  # 404 if there is none
         raise InvalidRequest(
             "only a background response can be cancelled, and background is not served; close the connection instead"
         )
@@ -133,7 +133,7 @@ def _add_stored_routes(router: APIRouter, store: ResponseStore) -> None:
 def _read(body: ResponseCreateBody, name: str, tenant: str, store: ResponseStore, service: Service) -> Asked:
     """Raises InvalidRequest, NotStored."""
     previous = body.previous_response_id
-    history = () if previous is None else history_of(store.chain(tenant, previous, "previous_response_id"))
+    history = () if previous is None else store.history(tenant, previous, "previous_response_id")
     read = read_input(
         body.input or [],
         name=name,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +16,9 @@ from tenuto.server.limits import StoreLimits
 _OVERHEAD_BYTES = 1024  # of a response beside what it says: its ids and the entries that find them
 
 
-class KeptTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """One response, as it is kept."""
+@dataclass(frozen=True, kw_only=True)
+class KeptTurn:
+    """One response that is to be kept."""
 
     id: str
     previous: str | None  # the response it goes on from
@@ -27,16 +27,24 @@ class KeptTurn(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]  # the same with the reply, as values: the reply equals what was generated
 
 
+class _Shown(msgspec.Struct, frozen=True):
+    """What is shown of a response; its messages are apart, as a long conversation is gone on from by them alone."""
+
+    body: dict[str, Any]
+    items: tuple[dict[str, Any], ...]
+
+
 @dataclass
 class _Kept:
     previous: str | None
-    data: bytes
+    shown: bytes  # JSON of _Shown
+    messages: bytes  # JSON of tuple[Message, ...]
     item_ids: tuple[str, ...]
     used_s: float
 
     @property
     def num_bytes(self) -> int:
-        return len(self.data) + _OVERHEAD_BYTES
+        return len(self.shown) + len(self.messages) + _OVERHEAD_BYTES
 
 
 class _Shelf:
@@ -83,34 +91,37 @@ class ResponseStore:
     def put(self, tenant: str, turn: KeptTurn) -> None:
         """Keep a response; what is past the bounds goes, this one too if it alone is larger than all may be."""
         ids = tuple(dict.fromkeys(item["id"] for item in (*turn.items, *turn.body["output"])))
-        kept = _Kept(turn.previous, msgspec.json.encode(turn), ids, self._clock.now())
+        shown = msgspec.json.encode(_Shown(turn.body, turn.items))
+        kept = _Kept(turn.previous, shown, msgspec.json.encode(turn.messages), ids, self._clock.now())
         self._shelves.setdefault(tenant, _Shelf()).put(turn.id, kept)
         self._expire()
         self._bound()
 
-    def get(self, tenant: str, response: str, param: str | None = None) -> KeptTurn:
-        """Raises NotStored, about the request's field `param`."""
-        return self._decode(self._find(tenant, response, param))
+    def body(self, tenant: str, response: str) -> dict[str, Any]:
+        """A response as it was answered. Raises NotStored."""
+        return self._shown(self._find(tenant, response, None)).body
 
-    def chain(self, tenant: str, response: str, param: str | None = None) -> list[KeptTurn]:
-        """A response and all it goes on from, the first of the conversation first. Using it uses all of them.
+    def history(self, tenant: str, response: str, param: str) -> tuple[Message, ...]:
+        """The conversation up to and with a response, as values. Raises NotStored, about the request's field."""
+        chain = self._chain(tenant, response, param)
+        return tuple(one for kept in chain for one in msgspec.json.decode(kept.messages, type=tuple[Message, ...]))
 
-        Raises NotStored, also where an earlier one is gone: half a history is none.
-        """
-        turns = [self._find(tenant, response, param)]
-        while (previous := turns[-1].previous) is not None:
-            turns.append(self._find(tenant, previous, param))
-        return [self._decode(kept) for kept in reversed(turns)]
+    def input_items(self, tenant: str, response: str) -> list[dict[str, Any]]:
+        """All that a response was given: the input and output of those it goes on from, then its own input. Raises
+        NotStored."""
+        *earlier, last = map(self._shown, self._chain(tenant, response, None))
+        before = [item for shown in earlier for item in (*shown.items, *shown.body["output"])]
+        return [*before, *last.items]
 
     def item(self, tenant: str, item: str, param: str) -> dict[str, Any]:
-        """An item of a kept response, in wire form. Raises NotStored."""
+        """An item of a kept response, in wire form. Raises NotStored, about the request's field `param`."""
         self._expire()
         shelf = self._shelves.get(tenant)
         response = shelf.of_item.get(item) if shelf is not None else None
         if response is None:
             raise NotStored(f"{param}: no item {item!r} of a stored response; send the item itself", param)
-        turn = self.get(tenant, response, param)
-        return next(one for one in (*turn.body["output"], *turn.items) if one["id"] == item)
+        shown = self._shown(self._find(tenant, response, param))
+        return next(one for one in (*shown.body["output"], *shown.items) if one["id"] == item)
 
     def delete(self, tenant: str, response: str) -> None:
         """Forget a response. Those that go on from it cannot be gone on from any more. Raises NotStored."""
@@ -132,9 +143,19 @@ class ResponseStore:
         shelf.kept.move_to_end(response)
         return kept
 
+    def _chain(self, tenant: str, response: str, param: str | None) -> list[_Kept]:
+        """A response and all it goes on from, the first of the conversation first. Using it uses all of them.
+
+        Raises NotStored, also where an earlier one is gone: half a history is none.
+        """
+        chain = [self._find(tenant, response, param)]
+        while (previous := chain[-1].previous) is not None:
+            chain.append(self._find(tenant, previous, param))
+        return chain[::-1]
+
     @staticmethod
-    def _decode(kept: _Kept) -> KeptTurn:
-        return msgspec.json.decode(kept.data, type=KeptTurn)
+    def _shown(kept: _Kept) -> _Shown:
+        return msgspec.json.decode(kept.shown, type=_Shown)
 
     def _expire(self) -> None:
         end_s = self._clock.now() - self._limits.ttl_s
@@ -155,14 +176,3 @@ class ResponseStore:
     def _drop_empty(self) -> None:
         for tenant in [tenant for tenant, shelf in self._shelves.items() if not shelf.kept]:
             del self._shelves[tenant]
-
-
-def history_of(turns: Sequence[KeptTurn]) -> tuple[Message, ...]:
-    """The conversation so far as values."""
-    return tuple(message for turn in turns for message in turn.messages)
-
-
-def items_of(turns: Sequence[KeptTurn]) -> list[dict[str, Any]]:
-    """The input of the last of the turns as the model saw it: all earlier input and output, then its own input."""
-    earlier = [item for turn in turns[:-1] for item in (*turn.items, *turn.body["output"])]
-    return [*earlier, *turns[-1].items]
