@@ -1,0 +1,206 @@
+"""Connections: how many, slow heads, unwanted bodies, clients that do not read, TLS, and new work during a drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from server_harness import CHAT, Live, build, until
+
+from tenuto.errors import ConfigError
+from tenuto.server import ServerLimits, WebServer
+from tenuto.server.tls import load_tls
+from tenuto.testing.scripted_model import Reply
+
+BODY = {"model": "smol", "messages": [{"role": "user", "content": "你好"}]}
+
+
+@contextlib.contextmanager
+def serving(script: object, limits: ServerLimits = ServerLimits(), tls: ssl.SSLContext | None = None) -> Iterator[Live]:
+    model, app = build(script, limits)  # type: ignore[arg-type]
+    server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=20, tls=tls, limits=limits)
+    listening = threading.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        await server.run(lambda _: listening.set())
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    try:
+        assert listening.wait(20)
+        live = Live(model, server)
+        live.stop = lambda: loops[0].call_soon_threadsafe(server.stop)  # type: ignore[attr-defined]
+        yield live
+    finally:
+        with contextlib.suppress(RuntimeError):  # it ended already
+            loops[0].call_soon_threadsafe(server.stop)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def connected(server: Live) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.server.port), timeout=10)
+
+
+def read_all(raw: socket.socket) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := raw.recv(65536):
+            received += piece
+    return received
+
+
+def test_one_connection_too_many_is_told_and_closed_and_the_others_live():
+    with serving(lambda _: "好", ServerLimits(max_connections=3)) as server:
+        held = [connected(server) for _ in range(3)]
+        until(lambda: len(server.server._server.server_state.connections) == 3)
+        answer = read_all(connected(server))
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
+        assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == "too_many_connections"
+        for raw in held:
+            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert read_all(raw).startswith(b"HTTP/1.1 200 ")
+        until(lambda: not server.server._server.server_state.connections)
+        assert httpx.get(server.url + "/health").status_code == 200
+
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /hea", HEAD[:-2], HEAD + b"G", HEAD + HEAD[:-1]])
+def test_a_head_that_does_not_become_whole_ends_its_connection(first: bytes):
+    """Slow loris: on a fresh connection, and after an answer on one that is kept."""
+    with serving([], ServerLimits(header_deadline_s=0.3)) as server:
+        raw = connected(server)
+        raw.sendall(first)
+        answer = read_all(raw)
+        assert answer.count(b"HTTP/1.1 200 OK") == first.startswith(HEAD)
+        assert server.server._server.server_state.connections == set()
+
+
+def test_a_byte_at_a_time_does_not_help():
+    with serving([], ServerLimits(header_deadline_s=0.5)) as server:
+        raw = connected(server)
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(600):
+                raw.sendall(b"X")
+                time.sleep(0.02)
+        assert time.monotonic() - start < 8, "it was let in for as long as it sent"
+
+
+def test_a_body_that_nobody_wants_is_not_read_for_ever():
+    with serving([], ServerLimits(header_deadline_s=0.5, max_body_bytes=1024)) as server:
+        raw = connected(server)
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        raw.sendall((head + "Content-Length: 10000000000\r\n\r\n").encode())
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            for _ in range(600):
+                raw.sendall(b"x" * 1000)
+                time.sleep(0.02)
+        assert time.monotonic() - start < 8
+
+
+def test_a_kept_connection_serves_many_requests():
+    with serving(lambda _: "好", ServerLimits(header_deadline_s=0.3)) as server, httpx.Client() as client:
+        for number in range(4):
+            time.sleep(0.2 if number else 0)
+            assert client.post(server.url + CHAT, json=BODY).status_code == 200
+
+
+def test_during_a_drain_new_work_goes_elsewhere_and_running_work_ends():
+    with serving(lambda _: Reply("一二三四五六" * 5, piece_delay_s=0.1)) as server:
+        with (
+            httpx.Client(base_url=server.url, timeout=20) as client,
+            client.stream("POST", CHAT, json={**BODY, "stream": True}) as running,
+        ):
+            lines = running.iter_lines()
+            assert next(lines).startswith("data:")
+            server.stop()  # type: ignore[attr-defined]
+            until(lambda: httpx.get(server.url + "/ready").status_code == 503)
+            refused = httpx.post(server.url + CHAT, json=BODY)
+            assert refused.status_code == 503 and refused.headers["connection"] == "close"
+            assert refused.json()["error"]["code"] == "engine_closed"
+            assert httpx.get(server.url + "/health").status_code == 200
+            *rest, done, _ = lines
+            assert done == "data: [DONE]" and any('"finish_reason":"stop"' in line for line in rest)
+        until(lambda: _refuses(server))
+
+
+def _refuses(server: Live) -> bool:
+    try:
+        connected(server).close()
+    except ConnectionError:
+        return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def files(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    certificate, key = folder / "证书.pem", folder / "key.pem"
+    certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    return certificate, key
+
+
+def test_https_is_served_and_plain_text_is_not(authority: trustme.CA, files: tuple[Path, Path]):
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    tls = load_tls(*files)
+    assert tls is not None and tls.minimum_version == ssl.TLSVersion.TLSv1_2
+    with serving(lambda _: Reply("好", piece_delay_s=0.01), tls=tls) as server:
+        assert server.url.startswith("https://")
+        with httpx.Client(verify=context) as client:
+            assert client.post(server.url + CHAT, json=BODY).json()["choices"][0]["message"]["content"] == "好"
+            with client.stream("POST", server.url + CHAT, json={**BODY, "stream": True}) as response:
+                assert response.read().endswith(b"data: [DONE]\n\n")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(server.url.replace("https", "http") + "/health")
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE"):
+            httpx.get(server.url + "/health")
+
+
+def test_files_that_cannot_be_used_are_named(files: tuple[Path, Path], authority: trustme.CA, tmp_path: Path):
+    certificate, key = files
+    other, text, locked = tmp_path / "other.pem", tmp_path / "text.pem", tmp_path / "locked.pem"
+    other.write_bytes(authority.issue_cert("other").private_key_pem.bytes())
+    text.write_text("no certificate 不是证书")
+    locked.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nabc\n-----END ENCRYPTED PRIVATE KEY-----\n")
+    damaged = tmp_path / "damaged.pem"
+    damaged.write_bytes(certificate.read_bytes()[:200])
+    assert load_tls(None, None) is None
+    cases: list[tuple[Path | None, Path | None, str]] = [
+        (certificate, None, "--tls-key"),
+        (None, key, "--tls-cert"),
+        (tmp_path / "none.pem", key, "none.pem.*No such file"),
+        (certificate, tmp_path, "cannot be read"),
+        (text, key, "text.pem.*PEM"),
+        (certificate, text, "text.pem.*PEM"),
+        (certificate, other, "other.pem.*not the key"),
+        (certificate, locked, "locked.pem.*password"),
+        (damaged, key, "damaged.pem"),
+        (key, certificate, "key.pem"),
+    ]
+    for first, second, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            load_tls(first, second)
