@@ -41,8 +41,10 @@ class Reply:
     ids: tuple[TokenId, ...]  # as sampled, without the id that ended the turn
     reasoning: str  # said in these ids, whether or not the message comes back with it
     frame: ReasoningFrame | None  # how the reply is read
+    num_computed: int  # so many of its first ids have KV when the turn is over
     num_prompt_chars: int  # length of the rendered text it was generated after
     prompt_digest: bytes  # of that text
+    is_lost: bool = False  # the template has written it otherwise once, and a turn went on from that
     body: MarkedText | None = None  # how the template writes the message in history, once that is known
 
 

@@ -29,6 +29,7 @@ class EncodingLimits:
 
     max_reply_tokens: int = 200_000  # ids of replies, each counted with 64 more for its frame
     max_piece_chars: int = 4_000_000  # rendered text between replies, kept with its ids
+    max_seen_messages: int = 100_000  # digests of conversations, to say why one was not reused
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,24 @@ class Encoded:
     ids: tuple[TokenId, ...]
     prompt: MarkedText  # the same, as text
     replies: dict[bytes, Reply]  # those of ours whose ids were kept
-    rewritten: int | None  # index of the first message of ours that the template now writes otherwise
+    lost: dict[bytes, Reply]  # those whose were not
+    rewritten: int | None  # index of the first message of ours that the template writes otherwise from now on
     frame: ReasoningFrame | None  # around the next reply's reasoning; None: the model does not think
     may_think: bool  # False: the prompt says that it shall not
+    num_known: int  # ids that were computed when the last of the replies was generated
 
-    def reply(self, message: Message, ids: Sequence[TokenId]) -> tuple[bytes, Reply]:
-        """The record of a reply generated after this, and the key under which it will be looked for."""
+    def reply(self, message: Message, ids: Sequence[TokenId], num_computed: int) -> tuple[bytes, Reply]:
+        """The record of a reply generated after this, and the key under which it will be looked for.
+
+        Args:
+            num_computed: of the ids.
+        """
         chain = Chain.of(self.conversation.tools, self.conversation.tenant)
         for earlier in self.conversation.messages:
             chain.add(earlier)
         num_chars = len(self.prompt.text)
         digest = digest_of(self.prompt, num_chars)
-        return chain.add(message), Reply(tuple(ids), message.reasoning, self.frame, num_chars, digest)
+        return chain.add(message), Reply(tuple(ids), message.reasoning, self.frame, num_computed, num_chars, digest)
 
 
 class ConversationEncoder:
@@ -100,15 +107,19 @@ class ConversationEncoder:
         prompt = self._render(conversation, conversation.messages, opened=True)
         ids: list[TokenId] = []
         used: dict[bytes, Reply] = {}
+        lost: dict[bytes, Reply] = {}
         rewritten: int | None = None
-        end = 0
+        end = num_known = 0
         for index, (key, known) in ours.items():
             reply = self._locate(known, conversation, index)
             stop = _find(reply, prompt, end)
             if stop is None:
-                rewritten = conversation.sources[index] if rewritten is None else rewritten
+                lost[key] = known
+                if rewritten is None and not known.is_lost:
+                    rewritten = conversation.sources[index]
                 continue
             ids += self._encode_piece(prompt.slice(end, reply.num_prompt_chars), self._tokenizer.position_after(ids))
+            num_known = len(ids) + reply.num_computed
             ids += reply.ids
             end = stop
             used[key] = reply
@@ -117,7 +128,7 @@ class ConversationEncoder:
         if not ids:
             raise TemplateError("the chat template makes nothing of these messages: there is no token to go on from")
         frame, may_think = self._frame(prompt)
-        return Encoded(conversation, tuple(ids), prompt, used, rewritten, frame, may_think)
+        return Encoded(conversation, tuple(ids), prompt, used, lost, rewritten, frame, may_think, num_known)
 
     def _render(self, conversation: Conversation, messages: Sequence[Message], opened: bool) -> MarkedText:
         return self._template.render(messages, conversation.tools, conversation.settings, add_generation_prompt=opened)
@@ -161,6 +172,11 @@ class ConversationEncoder:
         if not said.has_closed or message.reasoning:
             return message
         return msgspec.structs.replace(message, content=said.content, reasoning=said.reasoning)
+
+    def settle(self, encoded: Encoded) -> None:
+        """A turn went on from this: what the template has written otherwise is no news any more."""
+        for key, reply in encoded.lost.items():
+            self.remember(key, replace(reply, is_lost=True))
 
     def remember(self, key: bytes, reply: Reply) -> None:
         """Keep a reply for later requests, with or without a session."""

@@ -11,6 +11,7 @@ import msgspec
 from tenuto.chat.conversation import Reply, explain_break, splice
 from tenuto.chat.encoder import Encoded
 from tenuto.chat.held import HeldConversation
+from tenuto.chat.seen import Expectation
 from tenuto.chat.turn import Turn
 from tenuto.errors import Cancelled, EngineClosed, SessionExists, SessionNotFound, TenutoError
 from tenuto.ids import SessionId, TokenId
@@ -52,16 +53,24 @@ class Generation:
 
     Args:
         encoded: the conversation in ids.
+        expected: what of it earlier turns have computed.
         cleanup_s: longest wait for the engine in `end`.
     """
 
     def __init__(
-        self, engine: EngineClient, held: HeldConversation, turn: Turn, encoded: Encoded, cleanup_s: float
+        self,
+        engine: EngineClient,
+        held: HeldConversation,
+        turn: Turn,
+        encoded: Encoded,
+        expected: Expectation,
+        cleanup_s: float,
     ) -> None:
         self._engine = engine
         self._held = held
         self._turn = turn
         self._encoded = encoded
+        self._expected = expected
         self._cleanup_s = cleanup_s
         self._stream: AsyncGenerator[TokenDelta, None] | None = None
         self._is_kept = False
@@ -195,7 +204,7 @@ class Generation:
         except SessionNotFound:  # after its work was done: the reply stands
             held.lose(GONE)
         self.reuse_break = self._explain()
-        key, reply = self._encoded.reply(message, (*kept, *added))
+        key, reply = self._encoded.reply(message, (*kept, *added), max(0, len(kept) - 1))
         held.conversation = self._encoded.conversation.with_reply(message)
         held.replies = {**self._encoded.replies, key: reply}
         held.lost = None if held.is_open else held.lost
@@ -204,10 +213,10 @@ class Generation:
 
     def _explain(self) -> str | None:
         """Why tokens that the caller may have expected to be held or shared had to be computed."""
-        rewritten = self._encoded.rewritten
-        if self._held.lost is None and self._held.conversation is None and rewritten is not None:
-            return f"template rewrites history at message {rewritten}"
-        return self._held.lost
+        if self._held.lost is not None or self._held.conversation is not None:
+            return self._held.lost
+        assert self._usage is not None
+        return self._expected.explain(self._usage.num_held + self._usage.num_shared)
 
     async def _reckon_usage(self) -> None:
         """A stream that was broken off gives no usage: take it from what the session's counters gained."""

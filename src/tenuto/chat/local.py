@@ -17,6 +17,7 @@ from tenuto.chat.held import HeldConversation, HeldConversations
 from tenuto.chat.reading import ReplyForm
 from tenuto.chat.relaxations import RelaxationLog
 from tenuto.chat.reply import ReplyReader
+from tenuto.chat.seen import Expectation, SeenConversations
 from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
 from tenuto.errors import InvalidRequest, SessionNotFound
@@ -75,6 +76,7 @@ class LocalModelClient:
         self._limits = limits
         self._encoder = ConversationEncoder(text.tokenizer, text.template, text.tool_format, limits.encoding)
         self._held = HeldConversations(limits.max_sessions)
+        self._seen = SeenConversations(limits.encoding.max_seen_messages)
         self._relaxations = RelaxationLog()
         self._preparing = Offload("tenuto-chat", limits.prepare_threads) if limits.prepare_threads else None
         self._engine_info: EngineInfo | None = None
@@ -115,12 +117,14 @@ class LocalModelClient:
         try:
             replies = choices[0].held.replies
             encoded = await self._prepare(lambda: self._encoder.encode(turn.conversation, replies))
+            history_break = await self._prepare(lambda: self._seen.explain(encoded.conversation, encoded.rewritten))
+            expected = Expectation(encoded.num_known, history_break, engine.block_size)
             turn.check_room(len(encoded.ids), engine.max_model_tokens)
             for choice in choices:
                 choice.turn = choice.turn.after_reasoning(_frame_of_grammar(request, encoded))
             if request.n > 1:
                 await share_prompt(self._engine, choices, encoded.ids)
-            streams = [self._reply(choice, encoded, start_s) for choice in choices]
+            streams = [self._reply(choice, encoded, expected, start_s) for choice in choices]
             merged = streams[0] if request.n == 1 else merge(streams, 3 * self._limits.cleanup_s)
             async with aclosing(merged) as events:
                 async for event in events:
@@ -129,10 +133,12 @@ class LocalModelClient:
             for choice in choices:  # those whose stream did not begin
                 await self._release(choice)
 
-    async def _reply(self, choice: Choice, encoded: Encoded, start_s: float) -> AsyncGenerator[ModelEvent, None]:
+    async def _reply(
+        self, choice: Choice, encoded: Encoded, expected: Expectation, start_s: float
+    ) -> AsyncGenerator[ModelEvent, None]:
         """The events of one choice."""
         try:
-            generation = Generation(self._engine, choice.held, choice.turn, encoded, self._limits.cleanup_s)
+            generation = Generation(self._engine, choice.held, choice.turn, encoded, expected, self._limits.cleanup_s)
             choice.generation = generation
             reader = self._reader(choice.turn, encoded)
             ttft_s: float | None = None
@@ -145,6 +151,8 @@ class LocalModelClient:
                     yield _of(choice, event)
             kept, added = reader.kept_ids()
             self._encoder.remember(*await generation.keep(kept, added, reader.message))
+            self._encoder.settle(encoded)
+            self._seen.remember(encoded.conversation.with_reply(reader.message))
         finally:
             await self._release(choice)
         # Only now: whoever stops listening after the last event must not undo the turn, nor find the session busy.
