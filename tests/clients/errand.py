@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-QUESTION = "北京今天天气怎么样？另外 6 乘以 14 等于多少？请用一句话回答。"
+QUESTION = "6 乘以 14 等于多少？北京今天天气怎么样？"
 
 
 def system(who: str) -> str:

@@ -86,7 +86,7 @@ def chat_completion_routes(service: Service) -> APIRouter:
                 return EventStream(events, ChunkWriter(form, asked.n), request_id, limits)
             return await whole_answer(request, _whole(events, asked.n, form), limits)
         num_choices = 1 if only_edits else asked.n
-        reply = EditedReply(events, lambda: apply_edits(edits, asked, hints, service.others.releases))
+        reply = EditedReply(events, lambda: apply_edits(edits, asked, service, body.session_id))
         if body.stream:
             return EventStream(reply.events(), EditedWriter(form, num_choices, reply), request_id, limits)
         return await whole_answer(request, reply.told(_whole(reply.events(), num_choices, form)), limits)

@@ -74,6 +74,13 @@ class TestWhoseRequest:
         call(served.app, "POST", CHAT, headers=headers, json={"model": "smol", "messages": [USER]})
         assert served.hints().run == "a"
 
+    def test_responses_belong_to_runs_too(self):
+        served = Served()
+        headers = {"X-Session-ID": "run-7"}
+        body = {"model": "smol", "input": "你好", "store": False}
+        assert call(served.app, "POST", "/v1/responses", headers=headers, json=body).is_success
+        assert served.hints().run == "run-7"
+
     def test_without_any_there_is_no_run(self):
         served = Served()
         chat(served.app, USER)
@@ -222,6 +229,17 @@ class TestEditsOnly:
     def test_a_model_whose_kv_is_elsewhere(self):
         told = self.manage(Served(holds_kv=False), {"type": "evict", "target": "session"})
         assert told["skipped_edits"][0]["reason"].startswith("not done")
+
+    def test_a_session_that_chat_holds_is_closed_by_its_name_or_the_runs(self):
+        served = Served()
+        for name, fields in (("run-1", {}), ("held", {"session_id": "held"})):
+            chat(served.app, USER, session_id=name)
+            held = served.model.seen.requests[-1].session
+            assert held is not None and held not in served.model.seen.closes
+            served.model.seen.requests.clear()
+            hint = agent_hint({"type": "evict", "target": "session"}, session_id="run-1")
+            self.manage(served, agent_hint=hint, **fields)
+            assert held in served.model.seen.closes
 
     def test_streamed(self):
         served = Served()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tenuto.errors import InvalidRequest, RequestError
+from tenuto.errors import InvalidRequest, RequestError, SessionBusy, SessionNotFound
 from tenuto.protocol.chat import ChatRequest
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.release import KeptPart, ReleaseClient
 from tenuto.server.hints.wire import AgentHintBody, KVEdit
+from tenuto.server.service import Service
 
 _NO_TIER = "not done: there is no slower memory for KV yet, so it stays where it is"
 _KINDS = {"evict", "offload", "prefetch"}
@@ -27,17 +28,19 @@ def edits_of(agent: AgentHintBody | None) -> tuple[KVEdit, ...]:
 
 
 async def apply_edits(
-    edits: Sequence[KVEdit], asked: ChatRequest | None, hints: RunHints, releases: ReleaseClient | None
+    edits: Sequence[KVEdit], asked: ChatRequest, service: Service, session: str | None
 ) -> dict[str, Any]:
     """What became of the edits, as `context_management` of an answer.
 
     Args:
-        asked: the conversation whose messages and tools are meant; None: there is none.
-        releases: gives up KV; None: there is nothing that could.
+        asked: the conversation whose messages and tools are meant, and whose it is; it may be empty.
+        session: name of the session that holds the conversation; None: the run's name, if one of that name does.
     """
     applied, skipped = [], []
     for edit in edits:
-        outcome = await _apply(edit, asked, hints, releases)
+        if edit.type == "evict" and edit.target == "session":
+            await _close_held(service, asked.hints, session or asked.hints.run)
+        outcome = await _apply(edit, asked, service.others.releases)
         told = edit.model_dump(exclude_none=True)
         if isinstance(outcome, int):
             applied.append(told | {"blocks_released": outcome})
@@ -46,7 +49,19 @@ async def apply_edits(
     return {"applied_edits": applied, "skipped_edits": skipped}
 
 
-async def _apply(edit: KVEdit, asked: ChatRequest | None, hints: RunHints, releases: ReleaseClient | None) -> int | str:
+async def _close_held(service: Service, hints: RunHints, name: str | None) -> None:
+    """Close a session that chat opened; one that was opened as such is its owner's to close."""
+    if name is None:
+        return
+    try:
+        entry = service.sessions.find(hints.tenant, name)
+        if entry.by_chat:
+            await service.sessions.close(entry)
+    except (SessionNotFound, SessionBusy):
+        return  # it is gone, or going: the hint is out of date
+
+
+async def _apply(edit: KVEdit, asked: ChatRequest, releases: ReleaseClient | None) -> int | str:
     """How many blocks are free by an edit, or why it was not done."""
     if edit.type not in _KINDS:
         return "skipped: not a known type of edit"
@@ -55,8 +70,8 @@ async def _apply(edit: KVEdit, asked: ChatRequest | None, hints: RunHints, relea
     if edit.type != "evict" or releases is None:
         return _NO_TIER if edit.type != "evict" else "not done: this model's KV is not held here"
     if edit.target == "session":
-        return "skipped: no session is named" if hints.run is None else await releases.release_run(hints)
-    if asked is None or not asked.messages:
+        return "skipped: no session is named" if asked.hints.run is None else await releases.release_run(asked.hints)
+    if not asked.messages:
         return "skipped: no messages are given"
     try:
         return await releases.release_conversation(asked, _kept(edit, asked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from tenuto.errors import InvalidRequest
 from tenuto.ids import RequestId
-from tenuto.protocol.chat import ModelEvent
+from tenuto.protocol.chat import ChatRequest, ModelEvent
 from tenuto.protocol.messages import Message
 from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentation, closable, whole_answer
 from tenuto.server.body import read_json_object
@@ -62,7 +62,7 @@ def response_routes(service: Service) -> APIRouter:
         openapi_extra=body_documentation(ResponseCreateBody),
     )
     async def create_response(request: Request) -> Response:
-        body = parse_response_body(await read_json_object(request, service.limits))
+        body = parse_response_body(await read_json_object(request, service.limits), service.limits)
         service.check_name(body.model)
         request_id: RequestId = request.state.request_id
         tenant = tenant_of(request)
@@ -79,7 +79,7 @@ def response_routes(service: Service) -> APIRouter:
                 turn = KeptTurn(id=form.id, previous=previous, body=response, items=asked.read.items, messages=messages)
                 store.put(tenant, turn)
 
-        events = service.model.stream(chat_request)
+        events = _events(service, chat_request, asked)
         writer = ResponseWriter(form, lambda: _now(service), keep)
         if body.stream:
             return EventStream(events, writer, request_id, service.limits)
@@ -137,10 +137,20 @@ def _read(body: ResponseCreateBody, name: str, tenant: str, store: ResponseStore
     read = read_input(
         body.input or [],
         name=name,
-        lookup=lambda item, path: store.item(tenant, item, path),
+        lookup=store.lookup(tenant),
         limits=service.limits,
     )
     return Asked(body, history, read)
+
+
+async def _events(service: Service, chat_request: ChatRequest, asked: Asked) -> AsyncGenerator[ModelEvent, None]:
+    """The model's. Raises what it raises, of a wrong message in the words of this API."""
+    try:
+        async with aclosing(closable(service.model.stream(chat_request))) as events:
+            async for event in events:
+                yield event
+    except InvalidRequest as error:
+        raise asked.in_our_words(error) from error
 
 
 async def _whole(events: AsyncIterator[ModelEvent], writer: ResponseWriter) -> dict[str, Any]:
