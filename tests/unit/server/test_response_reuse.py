@@ -73,3 +73,27 @@ def test_a_responses_turn_equals_a_chat_turn():
         body["usage"]["prompt_tokens_details"]["cached_tokens"]
         == (by_responses["input_tokens_details"]["cached_tokens"])
     )
+
+
+def test_a_wrong_conversation_is_explained_by_its_items():
+    """B18: the chat room speaks of messages, a client of this API knows items and responses."""
+    ids = TOKENIZER.encode("查") + TOKENIZER.encode_with_control(call_text("weather", city="北京"))
+    app = app_over(Chat([[*ids, END]]).client)
+    asked = [{"role": "user", "content": "天气？"}, {"role": "user", "content": "快"}]
+    first = respond(app, asked, tools=[WEATHER], instructions="甲").json()
+    call_item = next(item for item in first["output"] if item["type"] == "function_call")
+    stray = {"type": "function_call_output", "call_id": "nope", "output": "x"}
+    for given, fields, param in (
+        ([*asked, *first["output"]], {}, "input[2]"),
+        ([*asked, *first["output"]], {"instructions": "甲"}, "input[2]"),
+        ([*asked, stray], {"instructions": "甲"}, "input[2]"),
+        ("然后？", {"previous_response_id": first["id"]}, "previous_response_id"),
+        ("然后？", {"previous_response_id": first["id"], "instructions": "甲"}, "previous_response_id"),
+        ([stray], {"previous_response_id": first["id"]}, "input[0]"),
+    ):
+        response = respond(app, given, tools=[WEATHER], **fields)
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, param), error
+        assert param in error["message"] and "messages[" not in error["message"]
+    told = respond(app, [*asked, *first["output"]], tools=[WEATHER]).json()["error"]["message"]
+    assert call_item["call_id"] in told and "function_call_output" in told

@@ -117,12 +117,12 @@ def test_an_item_is_found_in_the_latest_response_that_brought_it():
             one = turn(name)
             item = {**one.items[0], "id": "same", "content": name}
             store.put("", KeptTurn(id=name, previous=None, body=one.body, items=(item,), messages=one.messages))
-        assert store.item("", "same", "input[0]")["content"] == "b"
+        assert store.lookup("")("same", "input[0]")["content"] == "b"
         store.delete("", "a")
-        assert store.item("", "same", "input[0]")["content"] == "b"
+        assert store.lookup("")("same", "input[0]")["content"] == "b"
         store.delete("", "b")
         with pytest.raises(NotStored) as caught:
-            store.item("", "same", "input[0]")
+            store.lookup("")("same", "input[0]")
         assert caught.value.param == "input[0]"
 
     in_time(check)

@@ -220,7 +220,7 @@ def test_an_error_before_the_first_byte_has_its_status():
     for stream in (False, True):
         _, app = build([Reply(error=InvalidRequest("消息太多", "messages"))])
         response = respond(app, stream=stream)
-        assert (response.status_code, response.json()["error"]["param"]) == (400, "messages")
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "input")
 
 
 def test_an_unexpected_failure_says_nothing_about_itself():

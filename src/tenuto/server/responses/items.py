@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from tenuto.errors import InvalidRequest
 from tenuto.ids import CallId
-from tenuto.protocol.messages import Message, Role, ToolCall
+from tenuto.protocol.messages import Message, ToolCall
 from tenuto.server.limits import ServerLimits
 from tenuto.server.responses.wire import (
     CallItem,
@@ -34,6 +34,7 @@ class ReadItems:
     """A request's input."""
 
     messages: tuple[Message, ...]
+    sources: tuple[int, ...]  # of each message: the first item it was made of
     items: tuple[dict[str, Any], ...]  # in wire form, each with an id
 
 
@@ -54,11 +55,12 @@ def read_input(
     for index, item in enumerate(given):
         path = f"input[{index}]"
         said = _ITEM.validate_python(lookup(item.id, path)) if isinstance(item, ItemReference) else item
-        reader.add(said, path)
+        reader.add(said, index)
         kept = kept_form(said)
         kept["id"] = said.id or f"{PREFIXES[kept['type']]}_{name}_in{index}"
         items.append(kept)
-    return ReadItems(reader.messages(), tuple(items))
+    messages = reader.messages()
+    return ReadItems(messages, tuple(reader.sources), tuple(items))
 
 
 def kept_form(item: Said) -> dict[str, Any]:
@@ -131,42 +133,47 @@ class _MessageReader:
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._messages: list[Message] = []
+        self.sources: list[int] = []
         self._turn: _AssistantTurn | None = None
 
     def messages(self) -> tuple[Message, ...]:
         self._end_turn()
         return tuple(self._messages)
 
-    def add(self, item: Said, path: str) -> None:
+    def add(self, item: Said, index: int) -> None:
+        path = f"input[{index}]"
         match item:
             case MessageItem(role="assistant"):
                 text = text_of(item.content, f"{path}.content")
-                self._assistant("message").texts.append(text)
+                self._assistant("message", index).texts.append(text)
             case MessageItem(role=role):
                 text = text_of(item.content, f"{path}.content")
-                self._put("user" if role == "user" else "system", text)
+                self._put(index, Message(role="user" if role == "user" else "system", content=text))
             case CallItem(status="incomplete"):
                 if self._turn is not None:  # its text is the turn's, and goes on after it
                     self._turn.last = "function_call"
             case CallItem():
                 arguments = read_arguments(item.arguments, f"{path}.arguments", self._limits)
                 call = ToolCall(id=CallId(item.call_id), name=item.name, arguments=arguments)
-                self._assistant("function_call").calls.append(call)
+                self._assistant("function_call", index).calls.append(call)
             case CallOutputItem():
-                self._put("tool", text_of(item.output, f"{path}.output"), CallId(item.call_id))
+                text = text_of(item.output, f"{path}.output")
+                self._put(index, Message(role="tool", content=text, tool_call_id=CallId(item.call_id)))
             case ReasoningItem(content=content):
                 if content:
-                    self._assistant("reasoning").thoughts.extend(part.text for part in content)
+                    self._assistant("reasoning", index).thoughts.extend(part.text for part in content)
 
-    def _put(self, role: Role, content: str, call: CallId | None = None) -> None:
+    def _put(self, index: int, message: Message) -> None:
         self._end_turn()
-        self._messages.append(Message(role=role, content=content, tool_call_id=call))
+        self.sources.append(index)
+        self._messages.append(message)
 
-    def _assistant(self, kind: str) -> _AssistantTurn:
+    def _assistant(self, kind: str, index: int) -> _AssistantTurn:
         if self._turn is not None and not self._turn.takes(kind):
             self._end_turn()
         if self._turn is None:
             self._turn = _AssistantTurn()
+            self.sources.append(index)
         self._turn.last = kind
         return self._turn
 

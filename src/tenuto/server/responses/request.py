@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from tenuto.protocol.chat import AllowedTools, ChatRequest, NamedTool, ToolChoic
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message, ToolSpec
+from tenuto.server.limits import ServerLimits
 from tenuto.server.responses.items import ReadItems
 from tenuto.server.responses.wire import (
     ITEM_TYPES,
@@ -43,6 +45,8 @@ NOT_SERVED: dict[str, tuple[Any, ...]] = {
     "truncation": (None, "disabled"),
 }
 
+_MESSAGE = re.compile(r"messages\[(\d+)\]")
+_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens", "response": "text.format"}
 _KNOWN_INCLUDES = (
     LOGPROBS,
     "reasoning.encrypted_content",
@@ -56,8 +60,11 @@ _KNOWN_INCLUDES = (
 _MAX_METADATA_KEY, _MAX_METADATA_VALUE = 64, 512
 
 
-def parse_response_body(body: dict[str, Any]) -> ResponseCreateBody:
+def parse_response_body(body: dict[str, Any], limits: ServerLimits) -> ResponseCreateBody:
     """Checks the shape, and refuses by name what is not served. Raises InvalidRequest."""
+    for field, most in (("input", limits.max_messages), ("tools", limits.max_tools)):
+        if isinstance(body.get(field), list) and len(body[field]) > most:
+            raise InvalidRequest(f"{field}: this server takes {most} at most", field)
     _refuse(body.get("input"), "input", ITEM_TYPES, item_type)
     _refuse(body.get("tools"), "tools", ("function",), _type)
     choice = body.get("tool_choice")
@@ -106,6 +113,20 @@ class Asked:
     body: ResponseCreateBody
     history: tuple[Message, ...]  # of the responses it goes on from, without their instructions
     read: ReadItems
+
+    def in_our_words(self, error: InvalidRequest) -> InvalidRequest:
+        """What is wrong with a message of the `ChatRequest`, said of the item that it was made of."""
+
+        def place(found: re.Match[str]) -> str:
+            index = int(found[1]) - bool(self.body.instructions)
+            if index < 0:
+                return "instructions"
+            index -= len(self.history)
+            return "previous_response_id" if index < 0 else f"input[{self.read.sources[index]}]"
+
+        param = None if error.param is None else _FIELDS.get(error.param) or _MESSAGE.sub(place, error.param)
+        told = _MESSAGE.sub(place, str(error)).replace("a tool message", "a function_call_output")
+        return InvalidRequest(told, param)
 
     def chat_request(self, request_id: RequestId, hints: RunHints) -> ChatRequest:
         """Raises InvalidRequest."""

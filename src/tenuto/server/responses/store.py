@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,15 +114,25 @@ class ResponseStore:
         before = [item for shown in earlier for item in (*shown.items, *shown.body["output"])]
         return [*before, *last.items]
 
-    def item(self, tenant: str, item: str, param: str) -> dict[str, Any]:
-        """An item of a kept response, in wire form. Raises NotStored, about the request's field `param`."""
-        self._expire()
-        shelf = self._shelves.get(tenant)
-        response = shelf.of_item.get(item) if shelf is not None else None
-        if response is None:
-            raise NotStored(f"{param}: no item {item!r} of a stored response; send the item itself", param)
-        shown = self._shown(self._find(tenant, response, param))
-        return next(one for one in (*shown.body["output"], *shown.items) if one["id"] == item)
+    def lookup(self, tenant: str) -> Callable[[str, str], dict[str, Any]]:
+        """Finds items of kept responses, in wire form, for one request: it reads each response once.
+
+        It is given an item's id and the field that names it, and raises NotStored.
+        """
+        read: dict[str, dict[str, dict[str, Any]]] = {}  # response id → its items by id
+
+        def find(item: str, param: str) -> dict[str, Any]:
+            self._expire()
+            shelf = self._shelves.get(tenant)
+            response = shelf.of_item.get(item) if shelf is not None else None
+            if response is None:
+                raise NotStored(f"{param}: no item {item!r} of a stored response; send the item itself", param)
+            if response not in read:
+                shown = self._shown(self._find(tenant, response, param))
+                read[response] = {one["id"]: one for one in (*shown.items, *shown.body["output"])}
+            return read[response][item]
+
+        return find
 
     def delete(self, tenant: str, response: str) -> None:
         """Forget a response. Those that go on from it cannot be gone on from any more. Raises NotStored."""
