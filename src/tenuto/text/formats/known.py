@@ -97,11 +97,12 @@ XML = CallFormat(
 # Llama 3: an object where a line begins, or after a token of its own.
 
 
-def _bare_object(marker: str) -> Callable[[str, DeclaredTools], CallReader]:
-    def reader(opening: str, tools: DeclaredTools) -> CallReader:
-        return _only("{", CallObject(After(separators=(";",)), None if opening == marker else _known(tools)))
+def _llama(opening: str, tools: DeclaredTools) -> CallReader:
+    return _only("{", CallObject(After(separators=(";",)), None if opening == PYTHON_TAG else _known(tools)))
 
-    return reader
+
+def _json(opening: str, tools: DeclaredTools) -> CallReader:
+    return CallObject(After(), _known(tools))
 
 
 def _known(tools: DeclaredTools) -> Callable[[str], bool]:
@@ -110,7 +111,7 @@ def _known(tools: DeclaredTools) -> Callable[[str], bool]:
 
 LLAMA = CallFormat(
     name="llama",
-    syntax=CallSyntax((PYTHON_TAG,), _bare_object(PYTHON_TAG), bare="{"),
+    syntax=CallSyntax((PYTHON_TAG,), _llama, bare="{"),
     wording=JsonWording(
         first='{"name": ', head=lambda name: f'{dumps(name)}, "parameters": ', tail="}", between='; {"name": '
     ),
@@ -119,7 +120,7 @@ LLAMA = CallFormat(
 
 JSON = CallFormat(
     name="json",
-    syntax=CallSyntax((), _bare_object(""), bare="{"),
+    syntax=CallSyntax((), _json, bare="{"),
     wording=JsonWording(
         first='{"name": ', head=lambda name: f'{dumps(name)}, "arguments": ', tail="}", between='\n{"name": '
     ),
