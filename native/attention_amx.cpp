@@ -21,12 +21,19 @@ namespace tenuto {
 namespace {
 
 constexpr int kTileHeads = 16;
-constexpr int kTileTokens = 64;
 constexpr int kFewHeads = 6;
+
+// Registers: four of sums, one of queries and one of keys, one of the weights and one of the values of sixteen tokens.
+alignas(64) const uint8_t kAttentionTiles[64] = {
+    1,  0, 0,  0, 0,  0, 0,  0, 0,  0, 0,  0, 0,  0, 0,  0,                            // palette, first row
+    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 16, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0,    // bytes of a row
+    0,  0, 0,  0, 0,  0, 0,  0, 16, 16, 16, 16, 16, 16, 16, 4, 0, 0, 0, 0, 0, 0, 0, 0};  // rows
 
 struct TileProducts {
   template <int Heads>
-  static void keys(const HeadRows& rows, int size, const uint8_t* const* blocks, int count, I16* dots) {
+  static void keys(const HeadRows& rows, int size, const Blocks& of, int first, int count, I16* dots) {
+    const uint8_t* const* blocks = of.keys + first;
+    for (int b = 0; b < count; ++b) fetch(of.next_keys[first + b], size * kBlockTokens);
     static_assert(Heads == kTileHeads, "a tile's rows");
     _tile_zero(0);
     _tile_zero(1);
@@ -37,12 +44,12 @@ struct TileProducts {
       _tile_loadd(5, blocks[0] + d * kBlockTokens, 64);
       _tile_dpbsud(0, 4, 5);
       if (count > 1) {
-        _tile_loadd(6, blocks[1] + d * kBlockTokens, 64);
-        _tile_dpbsud(1, 4, 6);
+        _tile_loadd(5, blocks[1] + d * kBlockTokens, 64);
+        _tile_dpbsud(1, 4, 5);
       }
       if (count > 2) {
-        _tile_loadd(7, blocks[2] + d * kBlockTokens, 64);
-        _tile_dpbsud(2, 4, 7);
+        _tile_loadd(5, blocks[2] + d * kBlockTokens, 64);
+        _tile_dpbsud(2, 4, 5);
       }
       if (count > 3) {
         _tile_loadd(5, blocks[3] + d * kBlockTokens, 64);
@@ -55,33 +62,28 @@ struct TileProducts {
     if (count > 3) _tile_stored(3, dots + 3 * kTileHeads, 64);
   }
 
+  // Sixteen tokens at a time, as they lie in a block: a quarter of what a tile can hold, but nothing is moved.
   template <int Heads, typename Sink>
-  static void values(const uint8_t* weights, int size, const int8_t* const* blocks, int count, Sink&& sink) {
+  static void values(const uint8_t* weights, int size, const Blocks& blocks, Sink&& sink) {
     static_assert(Heads == kTileHeads, "a tile's rows");
-    alignas(64) int8_t staged[4][kTileTokens * kLanes];  // of each panel, 64 values side by side
     alignas(64) I16 dots[4][kTileHeads];
     for (int panel = 0; panel < size / kLanes; panel += 4) {
       _tile_zero(0);
       _tile_zero(1);
       _tile_zero(2);
       _tile_zero(3);
-      for (int first = 0; first < count; first += 4) {
-        for (int b = 0; b < 4; ++b) {
-          // Weights of blocks that there are not are 0.
-          const int8_t* from = blocks[std::min(first + b, count - 1)] + panel * 256;
-          for (int p = 0; p < 4; ++p)
-            for (int line = 0; line < 256; line += 64)
-              _mm512_store_si512(staged[p] + b * 256 + line, _mm512_loadu_si512(from + p * 256 + line));
-        }
-        _tile_loadd(4, weights + first * kBlockTokens, kSplit);
-        _tile_loadd(5, staged[0], 64);
-        _tile_dpbusd(0, 4, 5);
-        _tile_loadd(6, staged[1], 64);
-        _tile_dpbusd(1, 4, 6);
-        _tile_loadd(7, staged[2], 64);
-        _tile_dpbusd(2, 4, 7);
-        _tile_loadd(5, staged[3], 64);
-        _tile_dpbusd(3, 4, 5);
+      for (int b = 0; b < blocks.count; ++b) {
+        const int8_t* from = blocks.values[b] + panel * 256;
+        fetch(blocks.next_values[b] + panel * 256, 1024);
+        _tile_loadd(6, weights + b * kBlockTokens, kSplit);
+        _tile_loadd(7, from, 64);
+        _tile_dpbusd(0, 6, 7);
+        _tile_loadd(7, from + 256, 64);
+        _tile_dpbusd(1, 6, 7);
+        _tile_loadd(7, from + 512, 64);
+        _tile_dpbusd(2, 6, 7);
+        _tile_loadd(7, from + 768, 64);
+        _tile_dpbusd(3, 6, 7);
       }
       _tile_stored(0, dots[0], 64);
       _tile_stored(1, dots[1], 64);
@@ -96,7 +98,7 @@ struct TileProducts {
 void attend_tiles(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
   if (rows.count <= kFewHeads || layer.head_size % 64 != 0)
     return attend_int8(layer, kv_head, table, first, end, rows);
-  begin_tiles();
+  _tile_loadconfig(kAttentionTiles);
   AttendInt8<kTileHeads, TileProducts>::call(layer, kv_head, table, first, end, rows);
   end_tiles();
 }

@@ -8,9 +8,13 @@
 namespace tenuto {
 namespace {
 
-// Blocks lie anywhere: no prefetcher guesses the next one.
+// Blocks lie anywhere: no prefetcher of the processor guesses the next one. So what the next split reads is fetched
+// into the second cache while this one is computed with, line by line: a processor waits when it has asked for more than
+// a dozen lines at once.
+inline void fetch_line(const void* at) { __builtin_prefetch(at, 0, 2); }
+
 inline void fetch(const void* at, int bytes) {
-  for (int line = 0; line < bytes; line += 64) __builtin_prefetch(static_cast<const char*>(at) + line);
+  for (int line = 0; line < bytes; line += 64) fetch_line(static_cast<const char*>(at) + line);
 }
 
 #if defined(TENUTO_AVX512)
@@ -21,11 +25,12 @@ inline __m512i four(const void* at) {
   return _mm512_set1_epi32(word);
 }
 
-// dots[h] = (key + 128) . bytes[h], for the sixteen keys of a block.
+// dots[h] = (key + 128) . bytes[h], for the sixteen keys of a block. `ahead`: a block to be fetched meanwhile.
 template <int Heads>
-void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots) {
+void key_products(const int8_t* bytes, int size, const uint8_t* keys, const uint8_t* ahead, I16* dots) {
   __m512i total[Heads] = {};
   for (int d = 0; d < size; d += 4) {
+    fetch_line(ahead + d * kBlockTokens);
     const __m512i k = _mm512_loadu_si512(keys + d * kBlockTokens);
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) total[h] = _mm512_dpbusd_epi32(total[h], k, four(bytes + h * kMaxHeadSize + d));
@@ -36,12 +41,15 @@ void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots)
 
 // dots[h * 2 + p] += weights[h] . values, for the features of two panels (16 each) and the tokens of a block.
 template <int Heads, int Panels>
-inline void value_products(const uint8_t* weights, const int8_t* values, I16* dots) {
+inline void value_products(const uint8_t* weights, const int8_t* values, const int8_t* ahead, I16* dots) {
 #pragma GCC unroll 4
   for (int t = 0; t < kBlockTokens; t += 4) {
     __m512i v[Panels];
 #pragma GCC unroll 2
-    for (int p = 0; p < Panels; ++p) v[p] = _mm512_loadu_si512(values + p * 256 + t * 16);
+    for (int p = 0; p < Panels; ++p) {
+      fetch_line(ahead + p * 256 + t * 16);
+      v[p] = _mm512_loadu_si512(values + p * 256 + t * 16);
+    }
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) {
       const __m512i w = four(weights + h * kSplit + t);
@@ -79,7 +87,8 @@ void key_products_of_rows(const int8_t* bytes, int size, const uint8_t* keys, in
 
 // Of signed keys: see `quantise_query`.
 template <int Heads>
-void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots) {
+void key_products(const int8_t* bytes, int size, const uint8_t* keys, const uint8_t* ahead, I16* dots) {
+  fetch(ahead, size * kBlockTokens);
   constexpr int kRows = Heads % 4 == 0 ? 4 : Heads % 3 == 0 ? 3 : Heads;  // so that the sums stay in registers
   int32_t found[Heads * kLanes];
   for (int h = 0; h < Heads; h += kRows)
@@ -89,7 +98,8 @@ void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots)
 
 // There is no product of unsigned with signed bytes here: w v = (w - 128) v + 128 v.
 template <int Heads, int Panels>
-inline void value_products(const uint8_t* weights, const int8_t* values, I16* dots) {
+inline void value_products(const uint8_t* weights, const int8_t* values, const int8_t* ahead, I16* dots) {
+  fetch(ahead, Panels * 256);
   for (int p = 0; p < Panels; ++p, values += 256) {
     int8x16_t v[4][4];
     int32x4_t less[4];
@@ -117,7 +127,8 @@ inline void value_products(const uint8_t* weights, const int8_t* values, I16* do
 #else
 
 template <int Heads>
-void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots) {
+void key_products(const int8_t* bytes, int size, const uint8_t* keys, const uint8_t* ahead, I16* dots) {
+  fetch(ahead, size * kBlockTokens);
   for (int h = 0; h < Heads; ++h) {
     int32_t total[kLanes] = {};
     for (int d = 0; d < size; d += 4)
@@ -128,7 +139,8 @@ void key_products(const int8_t* bytes, int size, const uint8_t* keys, I16* dots)
 }
 
 template <int Heads, int Panels>
-inline void value_products(const uint8_t* weights, const int8_t* values, I16* dots) {
+inline void value_products(const uint8_t* weights, const int8_t* values, const int8_t* ahead, I16* dots) {
+  fetch(ahead, Panels * 256);
   for (int h = 0; h < Heads; ++h) {
     for (int p = 0; p < Panels; ++p) {
       int32_t total[kLanes] = {};
@@ -144,29 +156,37 @@ inline void value_products(const uint8_t* weights, const int8_t* values, I16* do
 
 #endif
 
+// The blocks of a split, and those of the next one.
+struct Blocks {
+  int count;
+  const uint8_t *keys[kSplitBlocks], *next_keys[kSplitBlocks];
+  const int8_t *values[kSplitBlocks], *next_values[kSplitBlocks];
+};
+
 // Products by vectors: any number of heads and any head size.
 struct VectorProducts {
   template <int Heads>
-  static void keys(const HeadRows& rows, int size, const uint8_t* const* blocks, int count, I16* dots) {
+  static void keys(const HeadRows& rows, int size, const Blocks& blocks, int first, int count, I16* dots) {
     for (int b = 0; b < count; ++b)
-      key_products<Heads>(rows.bytes, size, blocks[b], dots + b * Heads);
+      key_products<Heads>(rows.bytes, size, blocks.keys[first + b], blocks.next_keys[first + b], dots + b * Heads);
   }
 
   template <int Heads, typename Sink>
-  static void values(const uint8_t* weights, int size, const int8_t* const* blocks, int count, Sink&& sink) {
+  static void values(const uint8_t* weights, int size, const Blocks& blocks, Sink&& sink) {
     constexpr int kAtOnce = Heads > 12 ? 1 : 2;  // panels; as many sums as there are registers
     const int panels = size / kLanes;
     int panel = 0;
-    for (; panel + kAtOnce <= panels; panel += kAtOnce) add<Heads, kAtOnce>(weights, panel, blocks, count, sink);
-    for (; panel < panels; ++panel) add<Heads, 1>(weights, panel, blocks, count, sink);
+    for (; panel + kAtOnce <= panels; panel += kAtOnce) add<Heads, kAtOnce>(weights, panel, blocks, sink);
+    for (; panel < panels; ++panel) add<Heads, 1>(weights, panel, blocks, sink);
   }
 
  private:
   template <int Heads, int Panels, typename Sink>
-  static void add(const uint8_t* weights, int panel, const int8_t* const* blocks, int count, Sink&& sink) {
+  static void add(const uint8_t* weights, int panel, const Blocks& blocks, Sink&& sink) {
     I16 dots[Heads * Panels] = {};
-    for (int b = 0; b < count; ++b)
-      value_products<Heads, Panels>(weights + b * kBlockTokens, blocks[b] + panel * 256, dots);
+    for (int b = 0; b < blocks.count; ++b)
+      value_products<Heads, Panels>(weights + b * kBlockTokens, blocks.values[b] + panel * 256,
+                                    blocks.next_values[b] + panel * 256, dots);
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h)
 #pragma GCC unroll 2
@@ -183,42 +203,39 @@ struct AttendInt8 {
 
   const AttentionLayer& layer;
   HeadRows& rows;
-  int begin, blocks;                        // of the split
-  const uint8_t* keys[kSplitBlocks];
-  const int8_t* values[kSplitBlocks];
+  int begin;                                // block of the sequence
+  Blocks blocks;
   alignas(64) float key_scales[kSplit], value_scales[kSplit];
   alignas(64) float scores[Heads * kSplit];
   alignas(64) uint8_t weights[Heads * kSplit];
-  float shrinks[Heads], units[Heads];       // what earlier sums, and the products of this split, are multiplied by
+  // What earlier sums, and the products of this split, are multiplied by.
+  alignas(64) float shrinks[kLanes], units[kLanes];
 
   AttendInt8(const AttentionLayer& layer, HeadRows& rows) : layer(layer), rows(rows) {}
 
   // Where the split's blocks are, and their scales. What lies after the last token was left by others, and its scale may
   // be no number: it counts as 0.
   void find(int kv_head, const int64_t* table, int end, int last) {
-    blocks = end - begin;
-    for (int b = 0; b < blocks; ++b) {
-      const int64_t block = table[begin + b];
+    blocks.count = end - begin;
+    for (int b = 0; b < blocks.count; ++b) {
+      const int64_t block = table[begin + b], next = table[std::min(end + b, last / kBlockTokens)];
       const size_t at = layer.block_at(block, kv_head) * kBlockTokens;
-      keys[b] = layer.keys_of<uint8_t>(block, kv_head);
-      values[b] = layer.values_of<int8_t>(block, kv_head);
+      blocks.keys[b] = layer.keys_of<uint8_t>(block, kv_head);
+      blocks.values[b] = layer.values_of<int8_t>(block, kv_head);
+      blocks.next_keys[b] = layer.keys_of<uint8_t>(next, kv_head);
+      blocks.next_values[b] = layer.values_of<int8_t>(next, kv_head);
       store16(key_scales + b * kBlockTokens, load16(layer.key_scales + at));
       store16(value_scales + b * kBlockTokens, load16(layer.value_scales + at));
     }
-    for (int t = last + 1 - begin * kBlockTokens; t < blocks * kBlockTokens; ++t) value_scales[t] = 0;
+    for (int t = last + 1 - begin * kBlockTokens; t < blocks.count * kBlockTokens; ++t) value_scales[t] = 0;
   }
 
   // Products with the keys, times the keys' scales. Where a head must not look is minus infinity.
   void score() {
-    const int bytes = layer.head_size * kBlockTokens;
-    for (int first = 0; first < blocks; first += kAhead) {
-      const int count = std::min(kAhead, blocks - first);
-      for (int b = 0; b < count; ++b) {
-        if (first + kAhead + b < blocks) fetch(keys[first + kAhead + b], bytes);
-        fetch(values[first + b], bytes);
-      }
+    for (int first = 0; first < blocks.count; first += kAhead) {
+      const int count = std::min(kAhead, blocks.count - first);
       I16 dots[kAhead * Heads];
-      Products::template keys<Heads>(rows, layer.head_size, keys + first, count, dots);
+      Products::template keys<Heads>(rows, layer.head_size, blocks, first, count, dots);
       for (int b = 0; b < count; ++b) {
         float* to = scores + (first + b) * kBlockTokens;
         const V16 scales = load16(key_scales + (first + b) * kBlockTokens);
@@ -227,46 +244,67 @@ struct AttendInt8 {
           store16(to + h * kSplit, __builtin_convertvector(dots[b * Heads + h] + rows.sums[h], V16) * scales);
       }
     }
-    hide<Heads>(layer, rows.positions, begin, begin + blocks, scores);
-    for (int h = 0; h < Heads; ++h) soften(h);
+    hide<Heads>(layer, rows.positions, begin, begin + blocks.count, scores);
+    soften();
   }
 
-  // The softmax of head h, times the values' scales, in bytes. Scores are logarithms to base 2.
-  void soften(int h) {
-    const int count = blocks * kBlockTokens;
-    const float unit = std::max(rows.scales[h] * kLog2e, std::numeric_limits<float>::min());  // 0 times infinity is none
-    float* score = scores + h * kSplit;
-    uint8_t* weight = weights + h * kSplit;
-    const float now = std::max(rows.highest[h], largest_of(score, count) * unit);
-    shrinks[h] = 1;
-    units[h] = 0;
-    if (now == kNothing) {  // a window that begins in a later split
-      std::memset(weight, 0, kSplit);
-      return;
+  // The softmax of each head, times the values' scales, in bytes. Scores are logarithms to base 2. What a head needs once
+  // is computed for all heads together, a lane for each.
+  void soften() {
+    const int count = blocks.count * kBlockTokens;
+    V16 of_head[kLanes] = {};
+    for (int h = 0; h < Heads; ++h) {
+      const float* score = scores + h * kSplit;
+      V16 top = load16(score);
+      for (int t = kLanes; t < count; t += kLanes) top = max16(top, load16(score + t));
+      of_head[h] = top;
     }
-    V16 sum = {}, largest = {};
-    for (int t = 0; t < count; t += kLanes) {
-      const V16 share = exp2_16(fma16(load16(score + t), all(unit), all(-now)));
-      const V16 scaled = share * load16(value_scales + t);
-      sum += share;
-      largest = max16(largest, scaled);
-      store16(score + t, scaled);
+    const V16 scaled = load16(rows.scales) * kLog2e, smallest = all(std::numeric_limits<float>::min());
+    const V16 unit = scaled < smallest ? smallest : scaled;  // 0 times infinity is none
+    const V16 before = load16(rows.highest), here = largest_each16<Heads>(of_head) * unit;
+    const V16 now = before < here ? here : before;
+    // A window that begins in a later split.
+    const auto nothing = now == all(kNothing);
+    const V16 shift = nothing ? V16{} : -now;
+
+    V16 largest[kLanes] = {};
+    for (int h = 0; h < Heads; ++h) {
+      float* score = scores + h * kSplit;
+      const V16 factor = all(unit[h]), offset = all(shift[h]);
+      V16 sum = {}, most = {};
+#pragma GCC unroll 2
+      for (int t = 0; t < count; t += kLanes) {
+        const V16 share = exp2_16(fma16(load16(score + t), factor, offset));
+        const V16 weighed = share * load16(value_scales + t);
+        sum += share;
+        most = max16(most, weighed);
+        store16(score + t, weighed);
+      }
+      of_head[h] = sum, largest[h] = most;
     }
-    const float most = largest16(largest), inverse = steps(255.0f, most);
-    for (int t = 0; t < count; t += kLanes) store_bytes(weight + t, load16(score + t) * inverse);
-    if (count < kSplit) std::memset(weight + count, 0, kSplit - count);
-    shrinks[h] = exp2_16(all(rows.highest[h] - now))[0];
-    units[h] = most / 255.0f;
-    rows.total[h] = rows.total[h] * shrinks[h] + sum16(sum);
-    rows.highest[h] = now;
+    const V16 most = largest_each16<Heads>(largest), inverse = steps(255.0f, most);
+    const V16 shrink = nothing ? all(1.0f) : exp2_16(before - now);
+    store16(shrinks, shrink);
+    store16(units, most / 255.0f);
+    store16(rows.total, load16(rows.total) * shrink + sum_each16<Heads>(of_head));
+    store16(rows.highest, now);
+
+    for (int h = 0; h < Heads; ++h) {
+      const float* score = scores + h * kSplit;
+      uint8_t* weight = weights + h * kSplit;
+      const V16 factor = all(inverse[h]);
+#pragma GCC unroll 2
+      for (int t = 0; t < count; t += kLanes) store_bytes(weight + t, load16(score + t) * factor);
+      if (count < kSplit) std::memset(weight + count, 0, kSplit - count);
+    }
   }
 
   void add_values() {
     // What is no number stays none: 0 times it is none either.
     V16 zeros = {};
-    for (int t = 0; t < blocks * kBlockTokens; t += kLanes) zeros += load16(value_scales + t) * 0.0f;
+    for (int t = 0; t < blocks.count * kBlockTokens; t += kLanes) zeros += load16(value_scales + t) * 0.0f;
     const float unsound = sum16(zeros);
-    Products::template values<Heads>(weights, layer.head_size, values, blocks, [&](int h, int panel, I16 dots) {
+    Products::template values<Heads>(weights, layer.head_size, blocks, [&](int h, int panel, I16 dots) {
       float* to = rows.out[h] + panel * kLanes;
       const V16 more = __builtin_convertvector(dots, V16) * (units[h] + unsound);
       store16(to, fma16(load16(to), all(shrinks[h]), more));

@@ -95,6 +95,11 @@ inline float steps(float most, float top) {
   return wanted < 3e38f ? wanted : 3e38f;
 }
 
+inline V16 steps(float most, V16 top) {
+  const V16 wanted = top > V16{} ? all(most) / top : V16{};
+  return wanted < all(3e38f) ? wanted : all(3e38f);
+}
+
 inline int32_t nearest(float x) {
 #if defined(__clang__)
   return static_cast<int32_t>(__builtin_rintf(x));
@@ -218,6 +223,30 @@ inline float sum16(V16 v) {
 inline float largest16(V16 v) {
   return fold16(v, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); });
 }
+
+// Two quarters of a, two of b.
+template <int Which>
+inline __m512 quarters(__m512 a, __m512 b) {
+  return _mm512_shuffle_f32x4(a, b, Which);
+}
+
+// fold16 of sixteen vectors, lane i of the result that of v[i]; in the same order.
+template <typename Join>
+inline V16 fold_each16(const V16* v, Join join) {
+  __m512 of[16];
+  for (int i = 0; i < 16; ++i) of[i] = (__m512)v[i];
+  for (int i = 0; i < 8; ++i)
+    of[i] = join(quarters<0x44>(of[2 * i], of[2 * i + 1]), quarters<0xee>(of[2 * i], of[2 * i + 1]));
+  for (int i = 0; i < 4; ++i)
+    of[i] = join(quarters<0x88>(of[2 * i], of[2 * i + 1]), quarters<0xdd>(of[2 * i], of[2 * i + 1]));
+  for (int i = 0; i < 2; ++i) {
+    const __m512d a = _mm512_castps_pd(of[2 * i]), b = _mm512_castps_pd(of[2 * i + 1]);
+    of[i] = join(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)), _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  const __m512 last = join(_mm512_shuffle_ps(of[0], of[1], 0x88), _mm512_shuffle_ps(of[0], of[1], 0xdd));
+  const __m512i places = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return (V16)_mm512_permutexvar_ps(places, last);
+}
 #else
 // The order of additions is fixed: halves onto halves.
 inline float sum16(V16 v) {
@@ -235,6 +264,26 @@ inline float largest16(V16 v) {
   return highest;
 }
 #endif
+
+// sum16 and largest16 of up to sixteen vectors, that of v[i] in lane i. Other lanes hold something.
+template <int Count>
+inline V16 sum_each16(const V16* v) {
+#if defined(TENUTO_AVX512)
+  if (Count == kLanes) return fold_each16(v, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+#endif
+  V16 sums = {};
+  for (int i = 0; i < Count; ++i) sums[i] = sum16(v[i]);
+  return sums;
+}
+template <int Count>
+inline V16 largest_each16(const V16* v) {
+#if defined(TENUTO_AVX512)
+  if (Count == kLanes) return fold_each16(v, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
+#endif
+  V16 tops = {};
+  for (int i = 0; i < Count; ++i) tops[i] = largest16(v[i]);
+  return tops;
+}
 
 constexpr float kRounder = 12582912.0f;  // x + kRounder is a whole number, in its low bits
 
