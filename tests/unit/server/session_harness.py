@@ -11,8 +11,8 @@ import httpx
 from fastapi import FastAPI
 
 from chat_harness import TOKENIZER, Chat
-from tenuto.chat import LocalSessionClient
-from tenuto.clock import Clock, RealClock
+from tenuto.chat import ChatLimits, LocalSessionClient
+from tenuto.clock import RealClock
 from tenuto.ids import IdSource
 from tenuto.server import Operations, OtherClients, ServerLimits, create_app
 from tenuto.server.access import AccessRules
@@ -81,18 +81,18 @@ def with_sessions(
     script: Iterable[Sequence[int]] | NextToken = (),
     *,
     limits: ServerLimits = ServerLimits(),
-    clock: Clock | None = None,
+    chat_limits: ChatLimits = ChatLimits(),
     **engine: Any,
 ) -> None:
     """Run `body` with a server to which every tenant has a key."""
 
     async def main() -> None:
-        chat = Chat(script, **engine)
+        chat = Chat(script, limits=chat_limits, **engine)
         sessions = LocalSessionClient(chat.engine, TOKENIZER, chat.client)
         app = create_app(
             chat.client,
             served_names=("smol",),
-            clock=clock or RealClock(),
+            clock=RealClock(),
             ids=IdSource(1),
             others=OtherClients(engine=chat.engine, sessions=sessions),
             operations=Operations(limits=limits, rules=AccessRules(keys=EveryKey())),  # type: ignore[arg-type]
