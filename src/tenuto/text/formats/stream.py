@@ -176,9 +176,8 @@ class CallParser:
         if self._syntax.bare and text[begin : begin + 1] == self._syntax.bare:
             return self._open("", begin)
         rest = text[begin : begin + _MAX_MARKER_CHARS]
-        if not rest or any(
-            s.startswith(rest) for s in (*self._after.closers, *self._syntax.openings, *self._after.separators)
-        ):
+        expected = (*self._after.closers, *self._syntax.openings, *self._after.separators)
+        if not rest or any(string.startswith(rest) for string in expected):
             return at
         self._state = "text"
         return at
