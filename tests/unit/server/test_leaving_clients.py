@@ -6,9 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
-from server_harness import noted
+from responses_harness import typed_events
+from server_harness import noted, until
 from structlog.testing import capture_logs
 
 from chat_harness import TOKENIZER
@@ -16,7 +18,7 @@ from tenuto.chat import LocalCompletionClient
 from tenuto.clock import RealClock
 from tenuto.ids import IdSource
 from tenuto.protocol.embedding import EmbedderInfo, RerankerInfo
-from tenuto.server import OtherClients, create_app
+from tenuto.server import OtherClients, WebServer, create_app
 from tenuto.testing.scripted_engine import ScriptedEngine
 from tenuto.testing.scripted_model import Reply, ScriptedModel
 
@@ -129,5 +131,24 @@ def test_embeddings_and_a_ranking():
         body = {"query": "猫", "documents": ["狗"]}
         await leave(app_with(reranker=ranker), "/v1/rerank", body, ranker.at_work)
         assert embedder.cancelled and ranker.cancelled
+
+    asyncio.run(main())
+
+
+def test_a_response_that_outlives_the_drain_ends_as_responses_end():
+    async def main() -> None:
+        model = ScriptedModel(lambda _: ENDLESS)
+        server = WebServer(app_with(model), host="127.0.0.1", port=0, drain_deadline_s=0.1)
+        running = asyncio.create_task(server.run())
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+            body = {"model": "smol", "input": "你好", "stream": True}
+            streamed = asyncio.create_task(client.post("/v1/responses", json=body))
+            await asyncio.to_thread(until, lambda: len(model.seen.requests) == 1)
+            await asyncio.sleep(0.1)  # it has begun
+            server.stop()
+            await asyncio.wait_for(running, 10)
+            *_, last = typed_events(await streamed)
+        assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", "server_error")
+        assert model.seen.cancelled == model.seen.requests
 
     asyncio.run(main())
