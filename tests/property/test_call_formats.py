@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from call_texts import NAMES, TOOLS, calls_in, cut, format_named, parse, text_in
+from tenuto.text.formats.json_text import loads
 from tenuto.text.formats.markers import MARKERS
 from tenuto.text.tool_format import CallArguments, CallFinished, CallStarted, ParsedPiece, Text
 
@@ -124,7 +125,7 @@ def check_order(pieces: list[ParsedPiece]) -> None:
                 assert started is not None
                 text += more
             case CallFinished(name, arguments):
-                assert started == name and json.loads(text) == arguments
+                assert started == name and loads(text) == arguments
                 assert json.dumps(arguments, ensure_ascii=False).encode("utf-8")
                 started = None
             case Text(_):

@@ -146,3 +146,10 @@ def test_a_separator_without_a_call_behind_it_is_text() -> None:
     assert calls_in(pieces) == [("ping", {})] and text_in(pieces) == f"; that was it; {ping}"
     listed = parse_everyhow(format_named("mistral"), '[TOOL_CALLS] [{"name": "ping", "arguments": {}}, see]')
     assert calls_in(listed) == [("ping", {})] and text_in(listed) == ", see]"
+
+
+def test_a_number_beyond_all_doubles_is_the_largest_of_them() -> None:
+    [(_, arguments)] = calls_in(
+        parse_everyhow(format_named("mistral"), '[TOOL_CALLS]add[ARGS]{"x": -1e1354, "y": 1e400}')
+    )
+    assert arguments == {"x": -1.7976931348623157e308, "y": 1.7976931348623157e308}

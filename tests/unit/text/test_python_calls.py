@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ PYTHONIC = format_named("pythonic", ["<|python_tag|>", "<|python_start|>", "<|py
         ("1_000", 1000),
         ("0x1F", 31),
         (".5", 0.5),
+        ("-1e999", -sys.float_info.max),
         ("[1, 'a', [], {}, None,]", [1, "a", [], {}, None]),
         ("(1, 2)", [1, 2]),
         ("{'a': {'b': [True]}, \"c\": 1}", {"a": {"b": [True]}, "c": 1}),
@@ -48,7 +50,6 @@ def test_literals_become_json(literal: str, value: Any) -> None:
         "1 + 2",
         "{1: 2}",
         "{1, 2}",
-        "1e999",
         "--1",
         "'a' 'b'",
         "x.y",

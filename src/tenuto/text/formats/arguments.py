@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from tenuto.text.formats.json_text import SurrogateMender, dumps
+from tenuto.text.formats.json_text import SurrogateMender, dumps, loads
 from tenuto.text.formats.pieces import CallArguments, CallFinished, CallStarted, ParsedPiece
 
 
@@ -27,7 +26,7 @@ class ArgumentStream:
 
     def finish(self, out: list[ParsedPiece]) -> None:
         """The text is complete, a JSON object."""
-        out.append(CallFinished(self.name, json.loads("".join(self._text))))
+        out.append(CallFinished(self.name, loads("".join(self._text))))
 
 
 def hand_out(name: str, arguments: dict[str, Any], out: list[ParsedPiece]) -> None:

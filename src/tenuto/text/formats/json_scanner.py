@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -22,8 +21,7 @@ _Place: TypeAlias = Literal[
 
 
 def is_json_number(word: str) -> bool:
-    """Whether the word is a JSON number that a double can hold."""
-    return _NUMBER.fullmatch(word) is not None and math.isfinite(float(word))
+    return _NUMBER.fullmatch(word) is not None
 
 
 class JsonScanner:

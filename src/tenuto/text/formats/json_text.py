@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from typing import Any
 
 
@@ -58,11 +60,17 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _finite(number: str) -> float:
+    """A number beyond all doubles, which a grammar may well make, is the largest of them: infinity is not JSON."""
+    value = float(number)
+    return value if math.isfinite(value) else math.copysign(sys.float_info.max, value)
+
+
 def loads(text: str) -> Any:
-    """The value; None if the text is not JSON. Lone surrogates become U+FFFD."""
+    """The value; None if the text is not JSON. Lone surrogates become U+FFFD, numbers are finite."""
     mender = SurrogateMender()
     try:
-        return json.loads(mender.push(text), parse_constant=_refuse_constant)
+        return json.loads(mender.push(text), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
 
