@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 import tenuto
@@ -17,6 +19,7 @@ from tenuto.server.admission import Admission
 from tenuto.server.answers import SCHEMA_REF
 from tenuto.server.chat_completions import chat_completion_routes
 from tenuto.server.completions import CompletionBody, completion_routes
+from tenuto.server.docs_page import docs_routes
 from tenuto.server.errors import install_error_handlers
 from tenuto.server.guarded import guarded_model, guarded_others
 from tenuto.server.hints.routes import ReleaseBody, release_routes
@@ -79,31 +82,49 @@ def create_app(
         title="Tenuto",
         version=tenuto.__version__,
         description="OpenAI's chat API over an engine that holds each agent's KV cache across its tool calls.",
+        docs_url=None,  # FastAPI's own page loads its scripts from a public site
+        redoc_url=None,
     )
-    app.include_router(model_routes(service))
-    app.include_router(chat_completion_routes(service))
-    app.include_router(response_routes(service))
-    app.include_router(session_routes(service))
-    app.include_router(completion_routes(service))
-    app.include_router(embedding_routes(service))
-    app.include_router(rerank_routes(service))
-    app.include_router(release_routes(service))
-    app.include_router(operation_routes(service, telemetry.metrics, admission))
+    _describe(app, _body_schemas(_BODIES))
+    routers = (
+        model_routes(service),
+        chat_completion_routes(service),
+        response_routes(service),
+        session_routes(service),
+        completion_routes(service),
+        embedding_routes(service),
+        rerank_routes(service),
+        release_routes(service),
+        operation_routes(service, telemetry.metrics, admission),
+        docs_routes(app.openapi),
+    )
+    for router in routers:
+        app.include_router(router)
     install_error_handlers(app, limits, admission.retry_after_s)
     # The last that is added is the first to see a request.
     app.add_middleware(AccessGate, rules=operations.rules, admission=admission, limits=limits)
-    app.add_middleware(RequestScope, ids=ids, limits=limits, telemetry=telemetry)
-    if operations.cors_origins:
+    app.add_middleware(RequestScope, ids=ids, limits=limits, telemetry=telemetry, paths=_fixed_paths(routers))
+    _allow_pages_of(app, operations.cors_origins)
+    app.state.admission = admission
+    return app
+
+
+def _fixed_paths(routers: Iterable[APIRouter]) -> frozenset[str]:
+    """The paths without a variable part."""
+    paths = (route.path for router in routers for route in router.routes if isinstance(route, APIRoute))
+    return frozenset(path for path in paths if "{" not in path)
+
+
+def _allow_pages_of(app: FastAPI, origins: tuple[str, ...]) -> None:
+    """Browsers let pages of these sites call us."""
+    if origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=operations.cors_origins,
+            allow_origins=origins,
             allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("X-Request-ID", "Retry-After"),
         )
-    app.state.admission = admission
-    _describe(app, _body_schemas(_BODIES))
-    return app
 
 
 def _body_schemas(bodies: tuple[type[BaseModel], ...]) -> dict[str, Any]:

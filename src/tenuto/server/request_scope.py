@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,11 +20,14 @@ class RequestScope:
     """ASGI middleware: `request.state.request_id`, `tenant` and `record`, the header X-Request-ID, and a 500 without a
     stack trace. Tells the telemetry of every request."""
 
-    def __init__(self, app: ASGIApp, *, ids: IdSource, limits: ServerLimits, telemetry: Telemetry) -> None:
+    def __init__(
+        self, app: ASGIApp, *, ids: IdSource, limits: ServerLimits, telemetry: Telemetry, paths: Container[str]
+    ) -> None:
         self._app = app
         self._ids = ids
         self._limits = limits
         self._telemetry = telemetry
+        self._paths = paths  # that are routes as they stand
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -36,7 +40,9 @@ class RequestScope:
             await self._answer(record, scope, receive, send)
         finally:
             record.tenant = scope["state"]["tenant"]
-            record.route = getattr(scope.get("route"), "path", None)
+            # A request that was refused at the gate never came to its route.
+            refused = scope["path"] if scope["path"] in self._paths else None
+            record.route = getattr(scope.get("route"), "path", refused)
             self._telemetry.end(record)
 
     async def _answer(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:
