@@ -54,6 +54,7 @@ class ReplyReader:
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
         self._open: tuple[CallId, str] | None = None  # the call that is being written
+        self._num_said_before = 0  # pieces of text before the last call
         self._num_started = 0  # also calls that then broke off: no two share an index
 
     @property
@@ -134,10 +135,17 @@ class ReplyReader:
         if self._splitter is not None:
             thought, text = self._splitter.finish()
             events += self._think(thought) + (self._read(self._parse(text)) if text else [])
-        events += self._read(self._parser.finish() if self._parser is not None else [])
+        events += self._read(self._whole_tags(self._parser.finish() if self._parser is not None else []))
         events += self._text(self._stop.flush())
         num_out = len(self._ids if self._has_cut_call else self.kept_ids()[0])
         return self._scores.release(num_out, self.num_reasoning) + events
+
+    def _whole_tags(self, pieces: Sequence[ParsedPiece]) -> Sequence[ParsedPiece]:
+        """Without what is left of a last call's closing tag that the token limit cut in two."""
+        if self._is_cut and self._calls and len(self._content) == self._num_said_before:
+            self._has_cut_call = self._has_cut_call or bool(pieces)
+            return [piece for piece in pieces if not isinstance(piece, Text) or piece.is_cut_call]
+        return pieces
 
     def _think(self, text: str) -> list[ModelEvent]:
         if not text:
@@ -179,6 +187,7 @@ class ReplyReader:
                 call = ToolCall(id=self._open[0], name=name, arguments=arguments)
                 self._open = None
                 self._calls.append(call)
+                self._num_said_before = len(self._content)
                 return [ToolCallFinished(index=self._num_started - 1, call=call)]
 
     def _text(self, text: str) -> list[ModelEvent]:
