@@ -82,6 +82,19 @@ def test_two_million_steps(part: int) -> None:
         World(seed).run(2500)
 
 
+def test_everything_through_a_boundary() -> None:
+    summary = World(0, apart=True).run(1000)
+    assert summary.counts["left"] and summary.counts["engine: preemptions"]
+    assert World(7, apart=True).run(300) == World(7, apart=True).run(300)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(10))
+def test_half_a_million_steps_through_a_boundary(part: int) -> None:
+    for seed in range(20_000 + 20 * part, 20_000 + 20 * (part + 1)):
+        World(seed, apart=True).run(2500)
+
+
 # Replay
 
 

@@ -132,7 +132,7 @@ class ToyModelClient:
             hints=request.hints,
         )
         check = stage.naive([*held.tokens, *prompt], params)
-        async with aclosing(stage.client.generate(session, prompt, params)) as stream:
+        async with aclosing(stage.client.generate(session, prompt, params)) as stream:  # type: ignore[type-var]
             async for delta in stream:
                 check.take(delta)
                 yield delta

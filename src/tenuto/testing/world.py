@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tenuto.clock import VirtualClock, run_virtual
@@ -73,14 +73,21 @@ class World:
     Args:
         seed: decides everything.
         config: one engine and population for all eras; by default each era draws its own.
+        apart: the engine is behind a boundary, as in a process of its own.
         trace: called with a line for each event.
     """
 
     def __init__(
-        self, seed: int, config: WorldConfig | None = None, *, trace: Callable[[str], None] | None = None
+        self,
+        seed: int,
+        config: WorldConfig | None = None,
+        *,
+        apart: bool = False,
+        trace: Callable[[str], None] | None = None,
     ) -> None:
         self.seed = seed
         self._config = config
+        self._apart = apart
         self._trace = trace
         self._tools = toy_tools(VirtualClock())
 
@@ -108,8 +115,9 @@ class World:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: _note(history, context))
         rng = random.Random(f"world {self.seed} era {era}")
         config = self._config if self._config is not None else draw_config(rng)
+        config = replace(config, apart=self._apart or config.apart)
         stage, executor = _build(config, rng, history)
-        async with stage.client:
+        async with stage.running():
             actors: list[SessionActor | AgentActor] = [
                 *(SessionActor(f"s{i}", _fork(rng), stage) for i in range(config.num_session_actors)),
                 *(AgentActor(f"a{i}", _fork(rng), stage, self._tools) for i in range(config.num_agents)),
@@ -127,6 +135,7 @@ class World:
 
     def _report(self, cause: BaseException, era: int, num_steps: int, history: History) -> str:
         command = f"python -m tenuto.testing.world --seed {self.seed} --era {era} --steps {num_steps} --trace"
+        command += " --apart" if self._apart else ""
         return (
             f"{type(cause).__name__}: {cause}\n"
             f"in era {era} of seed {self.seed}, after {history.num_events} events; replay it with\n  {command}"
@@ -206,11 +215,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, counting up from --seed")
     parser.add_argument("--steps", type=int, default=20_000, help="engine steps for each seed")
     parser.add_argument("--era", type=int, default=0, help="begin with this era of the seed")
+    parser.add_argument("--apart", action="store_true", help="the engine behind a boundary")
     parser.add_argument("--trace", action="store_true", help="print every event")
     options = parser.parse_args(arguments)
     failed = False
     for seed in range(options.seed, options.seed + options.seeds):
-        world, start_s = World(seed, trace=print if options.trace else None), time.perf_counter()
+        world, start_s = World(seed, apart=options.apart, trace=print if options.trace else None), time.perf_counter()
         try:
             summary = world.run(options.steps, first_era=options.era)
         except Violation as violation:

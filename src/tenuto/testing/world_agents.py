@@ -72,6 +72,7 @@ class AgentActor:
         """In the calm a run ends by itself, and never because of a failed step."""
         events: list[AgentEvent] = []
         await self._run(events, leave_at=0)
+        await self._stage.arrived()
         last = self._check_run(events)
         self._stage.history.expect(last is not None, "a run in the calm has no end")
         assert last is not None
@@ -92,6 +93,7 @@ class AgentActor:
         except asyncio.CancelledError:
             if not (cancelled and task.cancelled()):
                 raise
+        await self._stage.arrived()
         self._check_run(events)
 
     async def _run(self, events: list[AgentEvent], leave_at: int) -> None:

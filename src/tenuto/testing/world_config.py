@@ -30,6 +30,7 @@ class WorldConfig:
     probe: float = 0.0  # another call on a busy session, per delta
     refused: float = 0.0  # a call that must be refused
     shutdown: bool = False  # the storm ends with the engine's stop instead of the calm
+    apart: bool = False  # everybody calls the engine through a boundary; nobody then asks what a busy session says
 
 
 def draw_config(rng: random.Random) -> WorldConfig:

@@ -164,6 +164,7 @@ class SessionActor:
         check = ReplyCheck([*self._sessions[session], *ids], iter(()), self._stage.history)
         refusal = naive_refusal(len(self._sessions[session]), ids, None, self._stage.config.engine)
         ending = await self._interruptible(session, self._follow_append(session, ids, refusal))
+        await self._stage.arrived()
         self._settle(session, check, ending)
         return ending
 
@@ -172,6 +173,7 @@ class SessionActor:
         check = self._stage.naive([*tokens, *ids], params)
         expected_held, num_losses = self._stage.expected_held(session, len(ids))
         ending = await self._interruptible(session, self._follow_generate(session, ids, params, check))
+        await self._stage.arrived()
         self._settle(session, check, ending)
         if check.usage is not None and check.usage.num_steps and num_losses == self._stage.engine.num_losses:
             # In a full pool, a partial block that would have to be copied is computed again instead.
@@ -200,7 +202,7 @@ class SessionActor:
         leave_at = rng.randint(1, 6) if rng.random() < stage.config.interrupt and stage.storm else 0
         num_deltas = 0
         try:
-            async with aclosing(stage.client.generate(session, ids, params)) as stream:
+            async with aclosing(stage.client.generate(session, ids, params)) as stream:  # type: ignore[type-var]
                 async for delta in stream:
                     stage.history.expect(refusal is None, f"a request was accepted that {refusal} refuses")
                     check.take(delta)
@@ -222,7 +224,8 @@ class SessionActor:
         stage = self._stage
         match error:
             case QueueFull():
-                full = stage.engine.num_waiting >= stage.config.engine.max_waiting
+                # By the time the answer is here, those in the queue may have gone.
+                full = stage.config.apart or stage.engine.num_waiting >= stage.config.engine.max_waiting
                 stage.history.expect(full, "QueueFull, but the queue is not full")
                 return "refused"
             case StepFailed():
@@ -278,8 +281,8 @@ class SessionActor:
     async def _probe_busy(self, session: SessionId) -> None:
         """A second call on a session that computes is refused, and disturbs nothing."""
         client = self._stage.client
-        if not self._stage.engine.is_busy(session):
-            return  # it has finished; the last delta is on its way
+        if self._stage.config.apart or not self._stage.engine.is_busy(session):
+            return  # it has finished, or may have when the call arrives; the last delta is on its way
         match self._rng.randrange(4):
             case 0:
                 await self._refused(SessionBusy, client.append(session, self._ids(2)))

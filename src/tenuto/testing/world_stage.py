@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from tenuto.clock import Clock
 from tenuto.engine import LocalEngineClient
+from tenuto.engine.boundary import RemoteEngineClient
+from tenuto.errors import EngineClosed
 from tenuto.ids import BlockId, SessionId, TokenId
-from tenuto.protocol.engine import GenerateParams
+from tenuto.protocol.engine import EngineClient, GenerateParams
 from tenuto.protocol.grammar import TokenGrammar
+from tenuto.testing.boundary import across
 from tenuto.testing.fake_executor import FakeExecutor
 from tenuto.testing.naive_reply import ReplyCheck, naive_reply
 from tenuto.testing.toy_grammar import ToyGrammarCompiler
@@ -25,18 +30,39 @@ class Stage:
     config: WorldConfig
     clock: Clock
     engine: WatchedEngine
-    client: LocalEngineClient
+    local: LocalEngineClient
     executor: FakeExecutor
     compiler: ToyGrammarCompiler
     history: History
     storm: bool = True
     calm: bool = False
     stopped: bool = False  # the engine was stopped on purpose
+    remote: RemoteEngineClient | None = None  # where the engine is behind a boundary
+
+    @property
+    def client(self) -> EngineClient:
+        """What everybody calls."""
+        return self.local if self.remote is None else self.remote
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self.local:
+            if not self.config.apart:
+                yield
+                return
+            async with across(self.local, self.clock) as self.remote:
+                yield
+
+    async def arrived(self) -> None:
+        """All that was asked so far has reached the engine, so that one can look at it."""
+        if self.remote is not None:
+            with suppress(EngineClosed):
+                await self.remote.counters()
 
     async def stop(self) -> None:
         """The engine stops while everybody is at work: each request ends with EngineClosed."""
         self.stopped = True
-        await self.client.stop()
+        await self.local.stop()
         self.history.expect(not self.engine.entries and not self.engine.has_work, "requests outlive the engine")
         self.history.count("shutdown")
 

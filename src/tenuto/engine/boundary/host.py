@@ -207,7 +207,8 @@ class EngineHost:
                 try:
                     await self._engine.counters()
                 except EngineClosed as error:
-                    _log.error("the engine has stopped", exc_info=error)
+                    bug = None if error.__cause__ is None else error.__cause__.__cause__
+                    _log.error("the engine has stopped", reason=str(error), exc_info=bug)
                     self.refuse(error)
                     return
 
