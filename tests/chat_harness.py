@@ -17,7 +17,7 @@ from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.testing.scripted_engine import NextToken, ScriptedEngine
 from tenuto.text.template import ChatTemplate
 from tenuto.text.tokenizer import Tokenizer
-from tenuto.text.tool_format import HermesFormat
+from tenuto.text.tool_format import HermesFormat, TextFormat
 
 T = TypeVar("T")
 
@@ -75,13 +75,14 @@ class Chat:
         own_template: bool = True,
         tokenizer: Tokenizer = TOKENIZER,
         limits: ChatLimits = ChatLimits(),
+        tool_format: TextFormat = HermesFormat(),
         **engine: Any,
     ) -> None:
         if not own_template:
             source = embedded_files().chat_template
         self.engine = ScriptedEngine(script, **engine)
-        self.template = ChatTemplate(source, tokenizer, RealClock())
-        self.tool_format = HermesFormat()
+        self.template = ChatTemplate(source, tokenizer, RealClock(), calls=tool_format)
+        self.tool_format = tool_format
         text = TextTools(tokenizer, self.template, self.tool_format)
         self.client = LocalModelClient(self.engine, text, ids=IdSource(7), clock=RealClock(), limits=limits)
 
