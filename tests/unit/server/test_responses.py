@@ -256,6 +256,7 @@ def test_a_chain_remembers_calls_and_older_turns_in_order():
     assert kinds == ["message", "message", "function_call", "function_call_output", "message", "message"]
     assert listed["data"][1:3] == first["output"]
     assert (listed["has_more"], listed["first_id"]) == (False, listed["data"][0]["id"])
+    assert [request.hints.run for request in sent] == [first["id"]] * 3, "a conversation is one run"
     # A branch from the first response does not see the second.
     branch = [output, {"role": "user", "content": "那上海呢？"}]
     respond(app, branch, previous_response_id=first["id"])
@@ -353,3 +354,5 @@ def test_one_tenant_never_sees_anothers_responses():
         reference = [{"type": "item_reference", "id": body["output"][0]["id"]}]
         assert respond(app, reference, headers=headers).status_code == 404
     assert [request.hints.tenant for request in model.seen.requests] == ["a"]
+    respond(app, headers={**mine, "X-Session-ID": "会话".encode().hex()})
+    assert model.seen.requests[-1].hints.run == "会话".encode().hex()

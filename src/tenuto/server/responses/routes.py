@@ -6,13 +6,15 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from starlette.requests import Request
 
 from tenuto.errors import InvalidRequest
-from tenuto.ids import RequestId
+from tenuto.ids import RequestId, RunId
 from tenuto.protocol.chat import ChatRequest, ModelEvent
+from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message
 from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentation, closable, whole_answer
 from tenuto.server.body import read_json_object
@@ -70,7 +72,7 @@ def response_routes(service: Service) -> APIRouter:
             name=request_id.removeprefix("req-"), created=_now(service), model=service.name, echoed=echoed(body)
         )
         asked = _read(body, form.name, tenant, store, service)
-        chat_request = asked.chat_request(request_id, run_hints(request))
+        chat_request = asked.chat_request(request_id, _hints(request, body, form, store))
 
         def keep(response: dict[str, Any], reply: Message) -> None:
             if body.store is not False:
@@ -141,6 +143,15 @@ def _read(body: ResponseCreateBody, name: str, tenant: str, store: ResponseStore
         limits=service.limits,
     )
     return Asked(body, history, read)
+
+
+def _hints(request: Request, body: ResponseCreateBody, form: ResponseForm, store: ResponseStore) -> RunHints:
+    """What the headers say; unless they name a run, a conversation of responses is one, named by its first."""
+    hints, previous = run_hints(request), body.previous_response_id
+    if hints.run is not None:
+        return hints
+    first = form.id if previous is None else store.first(hints.tenant, previous, "previous_response_id")
+    return msgspec.structs.replace(hints, run=RunId(first))
 
 
 async def _events(service: Service, chat_request: ChatRequest, asked: Asked) -> AsyncGenerator[ModelEvent, None]:

@@ -107,6 +107,12 @@ class ResponseStore:
         chain = self._chain(tenant, response, param)
         return tuple(one for kept in chain for one in msgspec.json.decode(kept.messages, type=tuple[Message, ...]))
 
+    def first(self, tenant: str, response: str, param: str) -> str:
+        """Id of the response with which a conversation began. Raises NotStored, about the request's field."""
+        while (previous := self._find(tenant, response, param).previous) is not None:
+            response = previous
+        return response
+
     def input_items(self, tenant: str, response: str) -> list[dict[str, Any]]:
         """All that a response was given: the input and output of those it goes on from, then its own input. Raises
         NotStored."""
