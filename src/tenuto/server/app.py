@@ -131,8 +131,8 @@ def _body_schemas(bodies: tuple[type[BaseModel], ...]) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     for body in bodies:
         schema = body.model_json_schema(ref_template=SCHEMA_REF)
-        schemas |= schema.pop("$defs", {})
-        schemas[body.__name__] = schema
+        for name, one in {**schema.pop("$defs", {}), body.__name__: schema}.items():
+            assert schemas.setdefault(name, one) == one, f"two bodies describe {name} differently: rename one"
     return schemas
 
 

@@ -15,8 +15,8 @@ from tenuto.server.limits import ServerLimits
 from tenuto.server.responses.wire import (
     CallItem,
     CallOutputItem,
-    ContentPart,
     Item,
+    ItemPart,
     ItemReference,
     MessageItem,
     ReasoningItem,
@@ -85,7 +85,7 @@ def kept_form(item: Said) -> dict[str, Any]:
             return {"type": "reasoning", "status": item.status or "completed", "summary": [], "content": content}
 
 
-def text_of(content: str | list[ContentPart], path: str) -> str:
+def text_of(content: str | list[ItemPart], path: str) -> str:
     """Raises InvalidRequest where a part is no text."""
     if isinstance(content, str):
         return content

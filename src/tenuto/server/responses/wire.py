@@ -15,7 +15,7 @@ LOGPROBS = "message.output_text.logprobs"
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class ContentPart(Wire):
+class ItemPart(Wire):
     """A piece of a message's content, or of a call's output. Images, audio and files are refused by name."""
 
     type: str = Field(description="`input_text`, `output_text` or `refusal`")
@@ -24,7 +24,7 @@ class ContentPart(Wire):
 
 
 Content = Annotated[
-    Annotated[str, Tag("text")] | Annotated[list[ContentPart], FirstErrorOnly(), Tag("list")],
+    Annotated[str, Tag("text")] | Annotated[list[ItemPart], FirstErrorOnly(), Tag("list")],
     either("Input should be a string or a list of parts"),
 ]
 
@@ -164,7 +164,7 @@ class ReasoningOptions(Wire):
     summary: str | None = Field(None, description="without effect: the reasoning comes whole")
 
 
-class StreamOptions(Wire):
+class ResponseStreamOptions(Wire):
     include_obfuscation: bool | None = Field(None, description="without effect: nothing is padded")
 
 
@@ -222,7 +222,7 @@ class ResponseCreateBody(SamplingFields, StopField):
     )
     truncation: Literal["disabled"] | None = Field(None, description="the default: what is too long is an error")
     stream: bool | None = Field(None, description="send the answer as server-sent events while it is generated")
-    stream_options: StreamOptions | None = Field(None, description="only with stream")
+    stream_options: ResponseStreamOptions | None = Field(None, description="only with stream")
     user: str | None = Field(None, max_length=512, description="given back, otherwise ignored")
     safety_identifier: str | None = Field(None, max_length=512, description="given back, otherwise ignored")
     prompt_cache_key: str | None = Field(

@@ -29,7 +29,7 @@ class RerankBody(Wire):
     """Documents to order by how well they answer a query. Fields that are not listed are ignored."""
 
     model: str = Field(description="a name from GET /v1/models; `default` is always accepted")
-    query: str
+    query: str = Field(description="what the documents are to answer")
     documents: list[
         Annotated[
             Annotated[str, Tag("text")] | Annotated[TextDocument, Tag("object")],
