@@ -84,15 +84,6 @@ def _probe(call_id: str) -> Turns:
     ]
 
 
-def _probe(call_id: str) -> Turns:
-    call = {"id": call_id, "type": "function", "function": {"name": _NAME, "arguments": {_KEY: _VALUE}}}
-    return [
-        {"role": "user", "content": "0"},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": _RESULT, "tool_call_id": call_id, "name": _NAME},
-    ]
-
-
 def short_id(call_id: str) -> str:
     """Nine letters and digits: the id itself if it is so, else of its digest."""
     if _SHORT.fullmatch(call_id):
