@@ -16,6 +16,7 @@ from tenuto.ids import TokenId
 from tenuto.protocol.grammar import ReasoningFrame, TokenGrammar, TokenMask
 from tenuto.text.tokenizer import Tokenizer
 
+_MAX_UNDONE = 256  # tokens that can be undone, far more than are ever guessed ahead
 _MAX_SPACE_BYTES = 4  # after the closing tag, where models were trained on an empty line
 
 
@@ -100,7 +101,7 @@ class _Step(NamedTuple):
 
 
 class AfterReasoning:
-    """Implements `protocol.TokenGrammar` around another. Not thread-safe.
+    """Implements `protocol.TokenGrammar` around another. Not thread-safe. The last 256 tokens can be undone.
 
     Args:
         grammar: at its beginning.
@@ -142,6 +143,8 @@ class AfterReasoning:
                 self._place = _Place("inside") if is_ok else self._place
         if is_ok:
             self._steps.append(step._replace(is_accepted=by_grammar))
+            if len(self._steps) == 2 * _MAX_UNDONE:
+                del self._steps[:_MAX_UNDONE]
         return is_ok
 
     def _accept_free(self, token: TokenId) -> tuple[bool, bool]:

@@ -19,6 +19,7 @@ from tenuto.text.json_schema import normalise, parse_schema
 from tenuto.text.json_schema_compile import library_fault
 from tenuto.text.lark_check import checked_lark
 from tenuto.text.marked import ControlMarker, MarkedText, choose_mark
+from tenuto.text.reasoning import KNOWN_TAGS
 from tenuto.text.rule_body import rule_body
 from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_grammar import COMPACT
@@ -39,7 +40,9 @@ class _VocabularyForLibrary:
         self.eos_token_id = eos[0]
         self.bos_token_id = tokenizer.bos_id
         self.tokens = [tokenizer.text_bytes(i) for i in ids]
-        self.special_token_ids = [i for i in ids if not tokenizer.token_bytes(i, markers=True)]
+        # Thinking is over when a grammar begins, so its tags cannot be tokens of the text.
+        tags = {tokenizer.control.get(tag) for pair in KNOWN_TAGS for tag in pair}
+        self.special_token_ids = [i for i in ids if i in tags or not tokenizer.token_bytes(i, markers=True)]
 
     def __call__(self, text: bytes | str) -> list[TokenId]:
         # As bytes the library asks only for what is whole characters; the rest it tokenises greedily itself.

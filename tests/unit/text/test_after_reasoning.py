@@ -97,7 +97,7 @@ def test_prose_that_may_think_first(compiler: LLGuidanceCompiler, tokenizer: Tok
     grammar = compiler.compile(spec(False, PROSE))
     assert takes(grammar, ids(tokenizer, "<think>{}"))
     assert takes(grammar, ids(tokenizer, "</think>")) and not allowed(grammar.mask(), ids(tokenizer, "{")[0])
-    assert takes(compiler.compile(spec(False, PROSE)), ids(tokenizer, "<thi> a <think>")), "not at the beginning"
+    assert takes(compiler.compile(spec(False, PROSE)), tokenizer.encode("<thi> a <think>")), "not at the beginning"
 
 
 def test_a_token_that_closes_in_its_middle_is_left_out() -> None:
@@ -147,3 +147,12 @@ def test_every_token_is_accepted_where_the_mask_says_so() -> None:
                 assert accepts or not allowed(mask, token), tokenizer.text_of(TokenId(token))
                 # Where the inner grammar forces a spelling, its mask has no other, though it would accept one.
                 assert not is_thinking or accepts == allowed(mask, token), tokenizer.text_of(TokenId(token))
+
+
+def test_the_tags_are_no_tokens_of_the_text() -> None:
+    """In an answer, what looks like a tag is spelled out."""
+    tokenizer = thinking_tokenizer()
+    grammar = ONE.compile(GrammarSpec(kind="regex", source='"[^"]*"'))
+    assert takes(grammar, tokenizer.encode('"'))
+    assert not allowed(grammar.mask(), tokenizer.control["</think>"])
+    assert takes(grammar, tokenizer.encode("</think>"))
