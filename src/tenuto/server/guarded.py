@@ -11,9 +11,9 @@ from tenuto.server.service import OtherClients
 from tenuto.telemetry import (
     ObservedCompletion,
     ObservedEmbedder,
-    ObservedEngine,
     ObservedModel,
     ObservedReranker,
+    ObservedSessions,
     Telemetry,
 )
 
@@ -24,11 +24,11 @@ def guarded_model(model: ModelClient, limits: ServerLimits, telemetry: Telemetry
 
 def guarded_others(others: OtherClients, limits: ServerLimits, telemetry: Telemetry) -> OtherClients:
     """Those that there are."""
-    engine, completion, embedder, reranker = others.engine, others.completion, others.embedder, others.reranker
+    completion, embedder, reranker, sessions = others.completion, others.embedder, others.reranker, others.sessions
     return replace(
         others,
-        engine=None if engine is None else ObservedEngine(engine, telemetry),
         completion=None if completion is None else LimitedCompletion(ObservedCompletion(completion, telemetry), limits),
         embedder=None if embedder is None else ObservedEmbedder(embedder, telemetry),
         reranker=None if reranker is None else ObservedReranker(reranker, telemetry),
+        sessions=None if sessions is None else ObservedSessions(sessions, telemetry),
     )

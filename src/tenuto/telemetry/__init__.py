@@ -7,8 +7,8 @@ stand in front of the model and fill it in. Nothing here holds content, unless a
 from tenuto.telemetry.logs import LogFormat, configure_logs
 from tenuto.telemetry.metrics import ServerMetrics
 from tenuto.telemetry.observed_completion import ObservedCompletion
-from tenuto.telemetry.observed_engine import ObservedEngine
 from tenuto.telemetry.observed_model import ObservedModel
+from tenuto.telemetry.observed_sessions import ObservedSessions
 from tenuto.telemetry.observed_vectors import ObservedEmbedder, ObservedReranker
 from tenuto.telemetry.record import RequestRecord, Work, current_record
 from tenuto.telemetry.telemetry import Telemetry
@@ -17,9 +17,9 @@ __all__ = [
     "LogFormat",
     "ObservedCompletion",
     "ObservedEmbedder",
-    "ObservedEngine",
     "ObservedModel",
     "ObservedReranker",
+    "ObservedSessions",
     "RequestRecord",
     "ServerMetrics",
     "Telemetry",
