@@ -34,7 +34,6 @@ def main() -> None:
     for name in _LEFT_TO_THE_PARENT:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     asyncio.run(_run(int(sys.argv[1])))
-    leave(0)
 
 
 async def _run(descriptor: int) -> None:
@@ -57,6 +56,7 @@ async def _run(descriptor: int) -> None:
     await asyncio.wait([gone, serving], return_when=asyncio.FIRST_COMPLETED)
     if not gone.done():
         await asyncio.wait([gone], timeout=_SETTINGS_DEADLINE_S)  # for what was refused to be read
+    leave(0)  # here, for nothing is to be saved: an orderly end would wait for the step in flight, or for loading
 
 
 async def _serve(host: EngineHost, settings: asyncio.Future[dict[str, Any]]) -> None:
