@@ -51,3 +51,16 @@ def test_tool_calls_are_made_and_most_of_their_tokens_cost_no_step(loaded: Loade
     assert summary.tokens.forced is not None and summary.tokens.forced > summary.tokens.generated / 2
     assert summary.tokens_per_decode_step is not None and summary.tokens_per_decode_step >= 1.5
     assert summary.kv is not None and summary.kv.kv_bytes > 0
+
+
+def test_the_same_agents_in_process_and_through_the_server() -> None:
+    command = [sys.executable, "-m", "tenuto", "bench", "service", "--rounds", "1", "--json"]
+    small = "--agents 2 --turns 2 --prompt-words 40 --result-words 10 --output-tokens 3 --tool-ms 1"
+    result = subprocess.run([*command, *small.split()], capture_output=True, encoding="utf-8", timeout=240, check=False)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    chat, served_chat, held, served_held = report["runs"]
+    assert [run["mode"] for run in report["runs"]] == ["chat", "chat, served", "held", "sessions, served"]
+    assert held["tokens"]["computed"] == served_held["tokens"]["computed"]
+    assert chat["tokens"]["generated"] == served_chat["tokens"]["generated"] == 2 * 2 * 3
+    assert len(report["idle_client"]["here_ms"]) == len(report["idle_client"]["served_ms"]) > 10

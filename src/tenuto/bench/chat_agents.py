@@ -18,23 +18,67 @@ from tenuto.errors import ConfigError, TenutoError
 from tenuto.protocol.engine import GenerateUsage
 
 
-class ChatAgents:
-    """One conversation an agent; a result is sent as the user's message, which every server takes.
+class ChatServer:
+    """One model of a server, asked as clients ask.
 
     Args:
         url: up to and with the API's version, e.g. `http://localhost:8000/v1`.
-        more: further fields of every request.
     """
 
-    def __init__(
-        self, http: httpx.AsyncClient, url: str, model: str, texts: TextWorkload, clock: RunClock, more: dict[str, Any]
-    ) -> None:
+    def __init__(self, http: httpx.AsyncClient, url: str, model: str) -> None:
         self._http = http
-        self._url = f"{url}/chat/completions"
-        self._model = model
+        self.model = model
+        self.url = f"{url}/chat/completions"
+        self.more: dict[str, Any] = {"ignore_eos": True}  # further fields of every request
+
+    async def warm_up(self, clock: RunClock) -> None:
+        """A short request, so that no turn pays for what a server does once.
+
+        A server that refuses `ignore_eos` is not asked for it again.
+        """
+        message = [{"role": "user", "content": "Hello. 你好。"}]
+        watch = TurnWatch(0, 0, 0, clock.now)
+        try:
+            await self.ask(message, 2, watch)
+        except ServerRefused as error:
+            if error.status not in (400, 422) or "ignore_eos" not in self.more:
+                raise
+            del self.more["ignore_eos"]
+            await self.ask(message, 2, watch)
+
+    async def ask(
+        self, messages: list[dict[str, str]], max_tokens: int, watch: TurnWatch
+    ) -> tuple[str, Mapping[str, Any]]:
+        """The reply's text, and the usage that the server reports. `watch` sees a token for each chunk with text."""
+        body = {
+            "model": self.model,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self.more,
+        }
+        text, usage = "", None
+        async for event in stream_events(self._http, self.url, body):
+            usage = event.get("usage") or usage
+            for choice in event.get("choices") or ():
+                piece = (choice.get("delta") or {}).get("content")
+                if piece:
+                    text += piece
+                    watch.saw(1 if watch.num_out < max_tokens else 0)
+        if not isinstance(usage, Mapping):
+            raise TenutoError(f"{self.url} reports no usage, so its tokens cannot be counted")
+        return text, usage
+
+
+class ChatAgents:
+    """One conversation an agent; a result is sent as the user's message, which every server takes."""
+
+    def __init__(self, server: ChatServer, texts: TextWorkload, clock: RunClock) -> None:
+        self._server = server
         self._texts = texts
         self._clock = clock
-        self._more = more
         self._histories = [[{"role": "system", "content": texts.system}] for _ in texts.results]
         self._num_known = [0 for _ in texts.results]
 
@@ -51,14 +95,14 @@ class ChatAgents:
         kind = "Result" if turn else "Task"
         history.append({"role": "user", "content": f"{kind}: {self._texts.results[agent][turn]}"})
         watch = TurnWatch(agent, turn, 0, self._clock.now)
-        reply, use = await self._ask(history, self._texts.shape.output_tokens, watch)
+        reply, use = await self._server.ask(history, self._texts.shape.output_tokens, watch)
         history.append({"role": "assistant", "content": reply})
         prompt, generated = _count(use, "prompt_tokens"), _count(use, "completion_tokens")
         wanted = self._texts.shape.output_tokens
         if generated != wanted:
             raise TenutoError(
-                f"{self._url} generated {generated} tokens in turn {turn} where {wanted} were asked for; the server "
-                "must know `ignore_eos`, or the model not end its turns early"
+                f"{self._server.url} generated {generated} tokens in turn {turn} where {wanted} were asked for; the "
+                "server must know `ignore_eos`, or the model not end its turns early"
             )
         watch.saw(generated - watch.num_out, is_step=False)  # chunks that held several tokens, or half a character
         num_in, self._num_known[agent] = prompt - self._num_known[agent], prompt + generated
@@ -68,46 +112,6 @@ class ChatAgents:
             return watch.record(prompt, num_in=num_in)
         usage = GenerateUsage(num_shared=shared, num_computed=prompt - shared)
         return watch.record(prompt, usage, num_in)
-
-    async def warm_up(self) -> None:
-        """A short request, so that no turn pays for what a server does once.
-
-        A server that refuses `ignore_eos` is not asked for it again.
-        """
-        message = [{"role": "user", "content": "Hello. 你好。"}]
-        watch = TurnWatch(0, 0, 0, self._clock.now)
-        try:
-            await self._ask(message, 2, watch)
-        except ServerRefused as error:
-            if error.status not in (400, 422) or "ignore_eos" not in self._more:
-                raise
-            del self._more["ignore_eos"]
-            await self._ask(message, 2, watch)
-
-    async def _ask(
-        self, messages: list[dict[str, str]], max_tokens: int, watch: TurnWatch
-    ) -> tuple[str, Mapping[str, Any]]:
-        """The reply's text, and the usage that the server reports. `watch` sees a token for each chunk with text."""
-        body = {
-            "model": self._model,
-            "messages": messages,
-            "max_tokens": max_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **self._more,
-        }
-        text, usage = "", None
-        async for event in stream_events(self._http, self._url, body):
-            usage = event.get("usage") or usage
-            for choice in event.get("choices") or ():
-                piece = (choice.get("delta") or {}).get("content")
-                if piece:
-                    text += piece
-                    watch.saw(1 if watch.num_out < max_tokens else 0)
-        if not isinstance(usage, Mapping):
-            raise TenutoError(f"{self._url} reports no usage, so its tokens cannot be counted")
-        return text, usage
 
 
 async def run_on_server(
@@ -123,15 +127,18 @@ async def run_on_server(
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=texts.shape.agents)
     async with httpx.AsyncClient(timeout=TIMEOUT, limits=limits, headers=headers, trust_env=False) as http:
-        model = await _first_model(http, address)
-        more: dict[str, Any] = {"ignore_eos": True}
-        agents = ChatAgents(http, address, model, texts, RunClock(clock), more)
-        await agents.warm_up()
-        turns = await drive(agents, texts.shape, at_once=True, progress=progress)
+        server = await chat_server(http, address)
+        run_clock = RunClock(clock)
+        await server.warm_up(run_clock)
+        turns = await drive(ChatAgents(server, texts, run_clock), texts.shape, at_once=True, progress=progress)
     return RunRecord(
         system=urlsplit(address).netloc,
         mode="server",
-        settings={"url": address, "model": model, "ignore_eos": "asked for" if more else "not known to the server"},
+        settings={
+            "url": address,
+            "model": server.model,
+            "ignore_eos": "asked for" if server.more else "not known to the server",
+        },
         agents=texts.shape.agents,
         turns=turns,
         wall_s=max(turn.end_s for turn in turns),
@@ -146,13 +153,14 @@ def api_address(url: str) -> str:
     return url.rstrip("/") if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/v1"
 
 
-async def _first_model(http: httpx.AsyncClient, address: str) -> str:
+async def chat_server(http: httpx.AsyncClient, address: str) -> ChatServer:
+    """The first model that a server lists. Raises TenutoError if there is none."""
     listed = await get_json(http, f"{address}/models")
     data = listed.get("data") if isinstance(listed, dict) else None
     name = data[0].get("id") if isinstance(data, list) and data and isinstance(data[0], dict) else None
     if not isinstance(name, str):
         raise TenutoError(f"{address}/models lists no model")
-    return name
+    return ChatServer(http, address, name)
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int:

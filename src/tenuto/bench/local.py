@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from tenuto.bench.driver import Progress, RunClock, drive
+from tenuto.bench.model_agents import ModelAgents
 from tenuto.bench.records import KVHeld, RunRecord, Speculation, TurnRecord
 from tenuto.bench.shape import Shape
 from tenuto.bench.token_agents import Mode, Sampled, TokenAgents
 from tenuto.bench.tool_agents import ToolAgents
 from tenuto.bench.tool_workload import ToolWorkload
-from tenuto.bench.workload import TokenWorkload, encode_texts, make_texts
+from tenuto.bench.workload import TextWorkload, TokenWorkload, encode_texts, make_texts
 from tenuto.chat import ChatLimits, LocalModelClient
 from tenuto.clock import Clock
 from tenuto.config import Config
@@ -88,6 +89,18 @@ class LocalBench:
             return turns, agents.sessions
 
         return await self._on_engine("tools", _Needs(shape.agents, tokens), speculation, run)
+
+    async def run_chat(self, texts: TextWorkload) -> RunRecord:
+        """Agents as conversations without a session, all at once: every turn gives the whole history."""
+        shape = texts.shape
+        words = shape.prompt_words + shape.turns * shape.result_words
+        tokens = shape.agents * (_TOKENS_A_WORD * words + 64 * shape.turns + 1024 + shape.turns * shape.output_tokens)
+
+        async def run(started: RunningModel, clock: RunClock) -> tuple[tuple[TurnRecord, ...], Sequence[SessionId]]:
+            agents = ModelAgents(self._chat_client(started.engine), texts, clock)
+            return await drive(agents, shape, at_once=True, progress=self._progress), ()
+
+        return await self._on_engine("chat", _Needs(shape.agents, tokens), None, run)
 
     def _chat_client(self, engine: EngineClient) -> ModelClient:
         limits = ChatLimits(max_sessions=self._config.max_sessions, prepare_threads=4)

@@ -11,7 +11,7 @@ from bench_harness import SMALL
 from fake_server import FakeServer
 from starlette.responses import JSONResponse, Response
 
-from tenuto.bench.chat_agents import ChatAgents, api_address, run_on_server
+from tenuto.bench.chat_agents import ChatAgents, ChatServer, api_address, run_on_server
 from tenuto.bench.driver import RunClock, drive
 from tenuto.bench.records import TurnRecord
 from tenuto.bench.shape import Shape
@@ -37,10 +37,9 @@ def _answer(body: dict[str, Any], generated: int | None = None, **usage: Any) ->
 def _run(server: FakeServer) -> tuple[tuple[TurnRecord, ...], dict[str, Any]]:
     async def main() -> tuple[tuple[TurnRecord, ...], dict[str, Any]]:
         async with server.http() as http:
-            more: dict[str, Any] = {"ignore_eos": True}
-            agents = ChatAgents(http, "http://fake/v1", "模型", TEXTS, RunClock(RealClock()), more)
-            await agents.warm_up()
-            return await drive(agents, TEXTS.shape, at_once=True), more
+            asked, clock = ChatServer(http, "http://fake/v1", "模型"), RunClock(RealClock())
+            await asked.warm_up(clock)
+            return await drive(ChatAgents(asked, TEXTS, clock), TEXTS.shape, at_once=True), asked.more
 
     return asyncio.run(main())
 
