@@ -49,7 +49,7 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt
 	@test -n "$(PYTHON)" || { echo "Tenuto needs Python 3.11 or newer; set PYTHON=/path/to/python3.x"; exit 1; }
 	@echo "Setting up $(CLIENTS): other people's clients, once ..."
 	@test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
-	@$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check --no-deps $(PIP_FLAGS) -r $<
+	@$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check --no-deps --no-compile $(PIP_FLAGS) -r $<
 	@touch $@
 
 test-clients: $(VENV)/.base $(CLIENTS)/.ready  ## other people's clients finish their loops against the server

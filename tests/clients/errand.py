@@ -22,7 +22,7 @@ def system(who: str) -> str:
 
 CITY = "^(北京|上海)$"
 
-City = Annotated[str, Field(description="城市", json_schema_extra={"x-tenuto-copied": True, "pattern": CITY})]
+City = Annotated[str, Field(description="城市", pattern=CITY, json_schema_extra={"x-tenuto-copied": True})]
 Days = Annotated[int, Field(description="天数", ge=1, le=3)]
 Factor = Annotated[int, Field(description="a factor", ge=0, le=99)]
 
@@ -89,7 +89,7 @@ class Errand:
         """Both tools were called, each once and in order, with arguments of the declared types."""
         assert [name for name, _ in self.calls] == list(ORDER)
         (_, weather), (_, factors) = self.calls
-        assert weather["city"] == "北京"
+        assert weather["city"] == "北京", weather
         assert type(weather["days"]) is int and 1 <= weather["days"] <= 3
         assert all(type(factors[name]) is int and 0 <= factors[name] <= 99 for name in ("a", "b"))
 

@@ -1,11 +1,15 @@
-"""LangGraph over LangChain's OpenAI client: a graph of a model node and a tool node."""
+"""LangGraph over LangChain's OpenAI client: a graph of a model node and a tool node.
+
+The model is bound to the tools' schemas as they are: what LangChain makes of functions lacks the key for
+copied arguments.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from errand import QUESTION, City, Days, Errand, Factor, TurnUsage, check_usage, system
+from errand import QUESTION, TOOLS, City, Days, Errand, Factor, TurnUsage, check_usage, system
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -24,7 +28,6 @@ def graph_of(errand: Errand, base_url: str, api: str, streamed: bool) -> Any:
         """multiply two whole numbers"""
         return errand.multiply(a, b)
 
-    tools = [weather, multiply]
     model = ChatOpenAI(
         model="default",
         base_url=base_url,
@@ -39,12 +42,12 @@ def graph_of(errand: Errand, base_url: str, api: str, streamed: bool) -> Any:
     )
 
     def think(state: MessagesState) -> dict[str, Any]:
-        bound = model.bind_tools(tools, tool_choice=errand.next_tool or "auto", parallel_tool_calls=False)
+        bound = model.bind_tools(TOOLS, tool_choice=errand.next_tool or "auto", parallel_tool_calls=False)
         return {"messages": [bound.invoke(state["messages"])]}
 
     graph = StateGraph(MessagesState)
     graph.add_node("think", think)
-    graph.add_node("tools", ToolNode(tools))
+    graph.add_node("tools", ToolNode([weather, multiply]))
     graph.add_edge(START, "think")
     graph.add_conditional_edges("think", tools_condition)
     graph.add_edge("tools", "think")
