@@ -225,7 +225,7 @@ def test_the_prompt_is_computed_once_and_its_kv_shared():
         done = finishes(events)
         num_prompt = done[0].usage.num_prompt
         assert num_prompt > 16
-        counters = stage.engine.counters()
+        counters = await stage.engine.counters()
         # All but the last token of the prompt once; of each choice that token, and all generated ids but the last.
         assert counters.num_computed_tokens == num_prompt - 1 + 3 * (1 + 7)
         assert 0 < counters.num_copies <= 3, "only the partial block is copied"
@@ -252,7 +252,7 @@ def test_choices_are_the_same_whatever_the_pool_and_the_first_is_the_only_one_of
         assert len({f.token_ids for f in three}) == 3
         found.append([f.token_ids for f in three])
         if num_blocks == 6:
-            assert stage.engine.counters().num_discards > 0, "a fork lost its KV while it waited"
+            assert (await stage.engine.counters()).num_discards > 0, "a fork lost its KV while it waited"
 
     found: list[list[tuple[TokenId, ...]]] = []
     on_stage(main, num_blocks=num_blocks)
