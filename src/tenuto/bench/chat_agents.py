@@ -63,9 +63,10 @@ class ChatServer:
         async for event in stream_events(self._http, self.url, body):
             usage = event.get("usage") or usage
             for choice in event.get("choices") or ():
-                piece = (choice.get("delta") or {}).get("content")
-                if piece:
-                    text += piece
+                delta = choice.get("delta") or {}
+                text += delta.get("content") or ""
+                # Thinking is tokens too, by whichever name a server sends it.
+                if delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
                     watch.saw(1 if watch.num_out < max_tokens else 0)
         if not isinstance(usage, Mapping):
             raise TenutoError(f"{self.url} reports no usage, so its tokens cannot be counted")

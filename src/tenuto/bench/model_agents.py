@@ -7,7 +7,7 @@ from tenuto.bench.records import TurnRecord
 from tenuto.bench.stopwatch import TurnWatch
 from tenuto.bench.workload import TextWorkload
 from tenuto.errors import TenutoError
-from tenuto.protocol.chat import ChatRequest, ModelClient, ReplyFinished, TextDelta
+from tenuto.protocol.chat import ChatRequest, ModelClient, ReasoningDelta, ReplyFinished, TextDelta
 from tenuto.protocol.engine import GenerateUsage
 from tenuto.protocol.messages import Message
 
@@ -46,7 +46,7 @@ async def ask(model: ModelClient, history: list[Message], max_tokens: int, watch
     """One greedy turn. `watch` sees a token for each piece of text, and at the end those that had none."""
     request = ChatRequest(messages=tuple(history), max_tokens=max_tokens, ignore_eos=True)
     async for event in model.stream(request):
-        if isinstance(event, TextDelta):
+        if isinstance(event, ReasoningDelta | TextDelta):
             watch.saw(1 if watch.num_out < max_tokens else 0)
         elif isinstance(event, ReplyFinished):
             watch.saw(event.usage.num_generated - watch.num_out, is_step=False)

@@ -75,6 +75,20 @@ def test_chunks_of_several_tokens_count_as_what_the_usage_says() -> None:
     assert {t.num_out for t in turns} == {4}
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_thinking_counts_as_tokens_but_not_as_history(name: str) -> None:
+    def answer(body: dict[str, Any]) -> list[dict[str, Any] | str]:
+        pieces = [{"choices": [{"delta": {name: "想", "content": None}}]} for _ in range(body["max_tokens"] - 1)]
+        whole = {"choices": [{"delta": {"content": "好"}}]}
+        usage = {"prompt_tokens": _prompt_tokens(body), "completion_tokens": body["max_tokens"]}
+        return [*pieces, whole, {"choices": [], "usage": usage}]
+
+    server = FakeServer(CHAT, answer)
+    turns, _ = _run(server)
+    assert all(t.num_out == 4 and t.first_s < t.end_s for t in turns), "the first token is the first of the thinking"
+    assert {m["content"] for body in server.bodies for m in body["messages"] if m["role"] == "assistant"} == {"好"}
+
+
 def test_a_server_that_does_not_know_ignore_eos_is_asked_without() -> None:
     def answer(body: dict[str, Any]) -> list[dict[str, Any] | str] | Response:
         if "ignore_eos" in body:
