@@ -83,6 +83,7 @@ class SessionDirectory:
         entries = self._entries.setdefault(tenant, {})
         entry = entries.get(name)
         if entry is not None and not entry.is_closing and not self._is_expired(entry):
+            entry.last_used_s = self._clock.now()  # it is in use only when its events are read
             return entry
         if entry is not None:
             await self.close(entry)
