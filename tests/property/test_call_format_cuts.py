@@ -191,3 +191,16 @@ def test_a_text_that_was_cut_off_keeps_its_whole_calls(
     all_calls = calls_in(parse(tool_format, [text]))
     assert calls_in(whole) == all_calls[: len(calls_in(whole))]
     check_order(whole)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", NAMES)
+def test_ten_thousand_heaps_of_parts_are_read_alike_however_they_are_cut(name: str) -> None:
+    tool_format = format_named(name)
+    for seed in range(10_000):
+        rng = random.Random(f"{name} {seed}")
+        text = "".join(rng.choice(PARTS) for _ in range(rng.randrange(1, 30)))
+        whole = parse(tool_format, [text])
+        assert parse(tool_format, cut(text, rng, rng.choice((1, 3, 12)))) == whole, (seed, text)
+        check_order(whole)
+        assert calls_in(whole) or text_in(whole) == text, (seed, text)
