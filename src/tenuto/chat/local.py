@@ -11,17 +11,19 @@ import anyio
 import msgspec
 
 from tenuto.chat.choices import Choice, merge, share_prompt, turn_of_choice
+from tenuto.chat.computed_runs import ComputedRuns
 from tenuto.chat.encoder import ConversationEncoder, Encoded, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
 from tenuto.chat.reading import ReplyForm
 from tenuto.chat.relaxations import RelaxationLog
+from tenuto.chat.releases import LocalReleases
 from tenuto.chat.reply import ReplyReader
 from tenuto.chat.seen import Expectation, SeenConversations
 from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
 from tenuto.errors import InvalidRequest, SessionNotFound
-from tenuto.ids import IdSource, SessionId
+from tenuto.ids import IdSource, SessionId, TokenId
 from tenuto.offload import Offload
 from tenuto.protocol.chat import ChatFinishReason, ChatRequest, ModelEvent, ModelInfo, ReplyFinished
 from tenuto.protocol.engine import EngineClient, EngineInfo
@@ -80,6 +82,7 @@ class LocalModelClient:
         self._relaxations = RelaxationLog()
         self._preparing = Offload("tenuto-chat", limits.prepare_threads) if limits.prepare_threads else None
         self._engine_info: EngineInfo | None = None
+        self.releases = LocalReleases(engine, self._encode, clock, ComputedRuns())
 
     async def info(self) -> ModelInfo:
         engine = await self._known_engine()
@@ -138,6 +141,8 @@ class LocalModelClient:
     ) -> AsyncGenerator[ModelEvent, None]:
         """The events of one choice."""
         try:
+            hints = choice.turn.params.hints
+            self.releases.computed(hints, encoded.ids)
             generation = Generation(self._engine, choice.held, choice.turn, encoded, expected, self._limits.cleanup_s)
             choice.generation = generation
             reader = self._reader(choice.turn, encoded)
@@ -153,6 +158,7 @@ class LocalModelClient:
             self._encoder.remember(*await generation.keep(kept, added, reader.message))
             self._encoder.settle(encoded)
             self._seen.remember(encoded.conversation.with_reply(reader.message))
+            self.releases.computed(hints, (*encoded.ids, *kept, *added))
         finally:
             await self._release(choice)
         # Only now: whoever stops listening after the last event must not undo the turn, nor find the session busy.
@@ -164,6 +170,14 @@ class LocalModelClient:
             choice=choice.index,
             relaxed=choice.turn.relaxed,
         )
+
+    async def _encode(self, request: ChatRequest) -> tuple[TokenId, ...]:
+        """The ids of a request's conversation, as `stream` would compute them without a session."""
+        engine = await self._known_engine()
+        tokenizer = self._text.tokenizer
+        check_size(request, engine.max_model_tokens, tokenizer.max_token_bytes)
+        turn = await self._prepare(lambda: read_turn(request, self._text.tool_format, tokenizer.eos_ids))
+        return (await self._prepare(lambda: self._encoder.encode(turn.conversation, {}))).ids
 
     async def _prepare(self, work: Callable[[], T]) -> T:
         """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
