@@ -83,8 +83,9 @@ class BoundedConnection(H11Protocol):
         super().resume_writing()
 
     def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._close()
+        if not self.transport.is_closing():
+            self.conn.send(h11.ConnectionClosed())
+            self._close()
 
     def _watch_head(self) -> None:
         """The timer runs from the first byte after an answer until the next request's head is whole."""
@@ -96,9 +97,12 @@ class BoundedConnection(H11Protocol):
             self._head_timer = self.loop.call_later(self.config.limits.header_deadline_s, self._close)
 
     def _close(self) -> None:
-        self.transport.close()
+        if self.transport.is_closing():
+            return
+        # Asked before: a TLS transport that is closed can no longer say.
         if self.transport.get_write_buffer_size():
             self._write_timer = self._write_timer or self.loop.call_later(_LINGER_S, self.transport.abort)
+        self.transport.close()
 
     def _refuse(self, limits: ServerLimits) -> None:
         """Without reading the request: whoever opens too many connections is not served on them."""

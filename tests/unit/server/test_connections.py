@@ -180,6 +180,37 @@ def test_https_is_served_and_plain_text_is_not(authority: trustme.CA, files: tup
             httpx.get(server.url + "/health")
 
 
+@pytest.mark.parametrize("first", [b"", b"GET /hea", HEAD + b"G"])
+def test_slow_heads_end_their_connection_with_tls_too(
+    authority: trustme.CA, files: tuple[Path, Path], first: bytes, caplog: pytest.LogCaptureFixture
+):
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with serving([], ServerLimits(header_deadline_s=0.3), load_tls(*files)) as server:
+        raw = context.wrap_socket(connected(server), server_hostname="localhost")
+        raw.sendall(first)
+        assert read_all(raw).count(b"HTTP/1.1 200 OK") == first.startswith(HEAD)
+        until(lambda: not server.server._server.server_state.connections)
+    assert "Traceback" not in caplog.text
+
+
+def test_an_idle_connection_is_closed_without_a_word(
+    authority: trustme.CA, files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+):
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    for tls in (None, load_tls(*files)):
+        with serving([], tls=tls) as server:
+            server.server._server.config.timeout_keep_alive = 0
+            raw: socket.socket = connected(server)
+            if tls is not None:
+                raw = context.wrap_socket(raw, server_hostname="localhost")
+            raw.sendall(HEAD)
+            assert read_all(raw).startswith(b"HTTP/1.1 200 OK")
+            until(lambda server=server: not server.server._server.server_state.connections)  # type: ignore[misc]
+    assert "Traceback" not in caplog.text
+
+
 def test_files_that_cannot_be_used_are_named(files: tuple[Path, Path], authority: trustme.CA, tmp_path: Path):
     certificate, key = files
     other, text, locked = tmp_path / "other.pem", tmp_path / "text.pem", tmp_path / "locked.pem"
