@@ -99,10 +99,10 @@ class BoundedConnection(H11Protocol):
     def _close(self) -> None:
         if self.transport.is_closing():
             return
-        # Asked before: a TLS transport that is closed can no longer say.
-        if self.transport.get_write_buffer_size():
-            self._write_timer = self._write_timer or self.loop.call_later(_LINGER_S, self.transport.abort)
         self.transport.close()
+        # What was written has so long to leave, and with TLS the client to say goodbye too.
+        self._stop_write_timer()
+        self._write_timer = self.loop.call_later(_LINGER_S, self.transport.abort)
 
     def _refuse(self, limits: ServerLimits) -> None:
         """Without reading the request: whoever opens too many connections is not served on them."""

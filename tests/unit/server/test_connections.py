@@ -190,6 +190,8 @@ def test_slow_heads_end_their_connection_with_tls_too(
         raw = context.wrap_socket(connected(server), server_hostname="localhost")
         raw.sendall(first)
         assert read_all(raw).count(b"HTTP/1.1 200 OK") == first.startswith(HEAD)
+        if not first:
+            raw.close()  # the others never say goodbye
         until(lambda: not server.server._server.server_state.connections)
     assert "Traceback" not in caplog.text
 
