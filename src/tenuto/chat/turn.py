@@ -136,14 +136,15 @@ def _named(choice: ToolChoice | AllowedTools) -> tuple[str, ...]:
 
 
 def _grammar(request: ChatRequest, tools: Sequence[ToolSpec], tool_format: ToolCallFormat) -> GrammarSpec | None:
-    """Arguments declared as copied may hold only what the user or a tool said: not the system, no worked example."""
+    """Arguments declared as copied may hold only what the user or a tool said: not the system, no worked example.
+
+    A turn that must call a tool has no text that the response could be about; clients send it with every turn of a run.
+    """
     response, choice = request.response, request.tool_choice
     if isinstance(choice, AllowedTools):
         tools, choice = [tool for tool in tools if tool.name in choice.names], choice.mode
-    if response is not None and (choice == "required" or isinstance(choice, NamedTool)):
-        raise InvalidRequest(
-            "response says what the reply is, but tool_choice asks for a call; leave out one", "response"
-        )
+    if choice == "required" or isinstance(choice, NamedTool):
+        response = None
     if not tools:
         return response
     said = [message.content for message in request.messages if message.role in ("user", "tool") and message.content]

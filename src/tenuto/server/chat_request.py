@@ -18,7 +18,6 @@ from tenuto.server.tool_fields import (
     JSON_OBJECT,
     NO_PARAMETERS,
     allowed_tools,
-    asks_for_call,
     check_declared,
     json_schema_grammar,
     read_arguments,
@@ -51,7 +50,7 @@ def to_chat_request(
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        response=_response(body, choice),
+        response=_response(body),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         sampling=sampling_of(body, request_id),
         n=body.n or 1,
@@ -82,12 +81,10 @@ def _tool(tool: WireTool) -> ToolSpec:
     )
 
 
-def _response(body: ChatCompletionBody, choice: ToolChoice | AllowedTools) -> GrammarSpec | None:
+def _response(body: ChatCompletionBody) -> GrammarSpec | None:
     asked = body.response_format
     if asked is None or asked.type == "text":
         return None
-    if asks_for_call(choice):
-        raise InvalidRequest("response_format: not with a tool_choice that asks for a call", "response_format")
     if asked.type == "json_object":
         return JSON_OBJECT
     if asked.json_schema is None:

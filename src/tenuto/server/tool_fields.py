@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from tenuto.errors import InvalidRequest
-from tenuto.protocol.chat import AllowedTools, ToolChoice
+from tenuto.protocol.chat import AllowedTools
 from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import ToolSpec
 from tenuto.server.body import decode_json
@@ -48,15 +48,6 @@ def allowed_tools(
     for name in names:
         check_declared(name, tools, "tool_choice")
     return AllowedTools(tuple(dict.fromkeys(names)), mode or "auto")
-
-
-def asks_for_call(choice: ToolChoice | AllowedTools) -> bool:
-    """Whether the reply must hold a call, so that nothing can be asked of its text."""
-    match choice:
-        case AllowedTools(mode=mode):
-            return mode == "required"
-        case _:
-            return choice not in ("auto", "none")
 
 
 def read_arguments(text: str | None, where: str, limits: ServerLimits) -> dict[str, Any]:

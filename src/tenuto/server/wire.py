@@ -172,7 +172,9 @@ class ChatCompletionBody(SamplingFields, StopField, ReasoningFields, HintFields)
         None, ge=0, le=MAX_TOP_LOGPROBS, description="only with logprobs: so many of the likeliest tokens at each place"
     )
     response_format: ResponseFormat | None = Field(
-        None, description="what the answer's text must be; with tools, unless it calls one. Not with a required call"
+        None,
+        description="what the answer's text must be; with tools, unless it calls one. No effect on a turn that must "
+        "call a tool",
     )
     stream: bool | None = Field(None, description="send the answer as server-sent events while it is generated")
     stream_options: StreamOptions | None = Field(None, description="only with stream")

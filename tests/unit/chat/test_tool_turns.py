@@ -23,6 +23,7 @@ from chat_harness import (
 )
 from tenuto.errors import InvalidRequest
 from tenuto.protocol.chat import AllowedTools, NamedTool, TextDelta, ToolCallDelta, ToolCallFinished, ToolCallStarted
+from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import COPIED, Message, ToolSpec
 
 ASK = (user("北京和上海的天气？"),)
@@ -142,6 +143,18 @@ def test_the_grammar_is_that_of_the_tools_and_choice():
         chat = Chat([said("x"), said("x"), said("x")])
         for choice in ("auto", "required", NamedTool("clock")):
             await chat.ask(*ASK, tools=(WEATHER, CLOCK), tool_choice=choice)
+            expected = chat.tool_format.grammar((WEATHER, CLOCK), choice, True, [ASK[0].content])
+            assert chat.engine.params[-1].grammar == expected
+
+    run(main())
+
+
+def test_a_turn_that_must_call_a_tool_has_no_text_that_a_response_could_bind():
+    async def main() -> None:
+        chat = Chat([said("x"), said("x")])
+        schema = GrammarSpec(kind="json_schema", source="{}")
+        for choice in ("required", NamedTool("clock")):
+            await chat.ask(*ASK, tools=(WEATHER, CLOCK), tool_choice=choice, response=schema)
             expected = chat.tool_format.grammar((WEATHER, CLOCK), choice, True, [ASK[0].content])
             assert chat.engine.params[-1].grammar == expected
 

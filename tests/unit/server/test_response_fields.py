@@ -164,7 +164,6 @@ def test_every_tool_choice_reaches_the_model(choice: Any, expected: Any):
         ({"stream_options": {}}, "stream_options"),
         ({"text": {"format": {"type": "grammar"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
-        ({"text": {"format": {"type": "json_object"}}, "tools": TOOLS, "tool_choice": "required"}, "text.format"),
         ({"reasoning": {"effort": "enormous"}}, "reasoning.effort"),
         ({"stop": ["a"] * 5}, "stop"),
     ],

@@ -28,7 +28,6 @@ from tenuto.server.tool_fields import (
     JSON_OBJECT,
     NO_PARAMETERS,
     allowed_tools,
-    asks_for_call,
     check_declared,
     json_schema_grammar,
     tool_specs,
@@ -140,7 +139,7 @@ class Asked:
             tools=tools,
             tool_choice=choice,
             parallel_tool_calls=body.parallel_tool_calls is not False,
-            response=_response(body, choice),
+            response=_response(body),
             max_tokens=body.max_output_tokens,
             sampling=sampling_of(body, request_id),
             logprobs=_logprobs(body),
@@ -178,12 +177,10 @@ def _tool_choice(body: ResponseCreateBody, tools: tuple[ToolSpec, ...]) -> ToolC
     return allowed_tools([tool.name for tool in choice.tools], choice.mode, tools)
 
 
-def _response(body: ResponseCreateBody, choice: ToolChoice | AllowedTools) -> GrammarSpec | None:
+def _response(body: ResponseCreateBody) -> GrammarSpec | None:
     asked = body.text.format if body.text is not None else None
     if asked is None or asked.type == "text":
         return None
-    if asks_for_call(choice):
-        raise InvalidRequest("text.format: not with a tool_choice that asks for a call", "text.format")
     if asked.type == "json_object":
         return JSON_OBJECT
     if asked.schema_ is None:

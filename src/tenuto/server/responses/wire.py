@@ -150,7 +150,9 @@ class TextFormat(Wire):
 
 class TextOptions(Wire):
     format: TextFormat | None = Field(
-        None, description="what the answer's text must be; with tools, unless it calls one. Not with a required call"
+        None,
+        description="what the answer's text must be; with tools, unless it calls one. No effect on a turn that must "
+        "call a tool",
     )
     verbosity: str | None = Field(None, description="without effect")
 
