@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,6 +12,45 @@ from typing import Any, TypeVar
 from tenuto.errors import QueueFull
 
 T = TypeVar("T")
+
+
+class _Threads:
+    """Threads that do one job after the other, and end when there has been none for a while: to start one costs more
+    than most jobs do. They are daemons, and know nothing of whoever gives them work."""
+
+    _IDLE_S = 10.0
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._num_idle = 0  # threads that wait for a job, less the jobs on their way
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Raises RuntimeError if the system is out of threads."""
+        with self._lock:
+            is_awaited = self._num_idle > 0
+            self._num_idle -= is_awaited
+        if is_awaited:
+            self._jobs.put(job)
+        else:
+            threading.Thread(target=self._work, args=(job,), name=self._name, daemon=True).start()
+
+    def _work(self, job: Callable[[], None]) -> None:
+        while True:
+            job()
+            del job  # what it holds is free while the thread waits
+            with self._lock:
+                self._num_idle += 1
+            try:
+                job = self._jobs.get(timeout=self._IDLE_S)
+            except queue.Empty:
+                with self._lock:
+                    is_awaited = self._num_idle == 0  # somebody counts on a thread that waits
+                    self._num_idle -= not is_awaited
+                if not is_awaited:
+                    return
+                job = self._jobs.get()
 
 
 class Offload:
@@ -21,7 +61,7 @@ class Offload:
     """
 
     def __init__(self, name: str, max_threads: int) -> None:
-        self._name = name
+        self._threads = _Threads(name)
         self._places = asyncio.Semaphore(max_threads)
 
     async def run(self, function: Callable[[], T], timeout_s: float) -> T:
@@ -55,7 +95,7 @@ class Offload:
                     loop.call_soon_threadsafe(settle, result, failure)
 
             try:
-                threading.Thread(target=work, name=self._name, daemon=True).start()
+                self._threads.do(work)
             except RuntimeError as error:
                 self._places.release()
                 raise QueueFull("the system starts no more threads; try again later") from error

@@ -38,6 +38,40 @@ def test_the_loop_goes_on_and_places_are_bounded() -> None:
     asyncio.run(main())
 
 
+def test_threads_are_used_again_and_end_when_there_is_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.offload._Threads._IDLE_S", 0.2)
+
+    async def main() -> None:
+        offload = Offload("aside-again", 2)
+        first = await offload.run(threading.get_ident, 10)
+        for _ in range(20):
+            assert await offload.run(threading.get_ident, 10) == first
+        both = await asyncio.gather(*(offload.run(lambda: (gate.wait(10), threading.get_ident())[1], 10) for _ in "ab"))
+        assert len(set(both)) == 2
+
+    gate = threading.Barrier(2)  # passed only by two at once
+    asyncio.run(main())
+    for thread in [thread for thread in threading.enumerate() if thread.name == "aside-again"]:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_no_job_is_lost_between_threads_that_end_and_jobs_that_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.offload._Threads._IDLE_S", 0.0005)
+
+    async def main() -> None:
+        offload = Offload("aside", 3)
+
+        async def one(number: int) -> None:
+            for step in range(150):
+                assert await offload.run(lambda: number, 10) == number
+                await asyncio.sleep(0.0004 * (step % 3))
+
+        await asyncio.gather(*(one(number) for number in range(3)))
+
+    asyncio.run(main())
+
+
 def test_who_gives_up_leaves_the_place_taken_until_the_function_ends() -> None:
     async def main() -> None:
         offload = Offload("aside", 1)

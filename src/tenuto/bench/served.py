@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections import deque
@@ -29,14 +30,18 @@ async def served(config: Config) -> AsyncIterator[str]:
     process = await anyio.open_process([sys.executable, "-m", "tenuto", "serve", *_options(config)], stdout=None)
     try:
         assert process.stderr is not None
-        async with anyio.create_task_group() as reading:
-            lines = _Lines(process.stderr)
-            reading.start_soon(lines.read)
+        lines = _Lines(process.stderr)
+        # No task group: what the caller raises would come out of it as a group of errors.
+        reading = asyncio.create_task(lines.read())
+        try:
             yield await lines.address()
-            process.terminate()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+            reading.cancel()
+            await asyncio.wait([reading])
     finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
+        await process.aclose()
 
 
 def _options(config: Config) -> list[str]:
@@ -60,7 +65,6 @@ async def _end(process: Process) -> None:
         await process.wait()
     if process.returncode is None:
         process.kill()
-    await process.aclose()
 
 
 class _Lines:
