@@ -73,7 +73,7 @@ def chat_completion_routes(service: Service) -> APIRouter:
         edits = edits_of(body.agent_hint)
         hints = run_hints(request, agent=body.agent_hint, cache_salt=body.cache_salt, cache_sharing=body.cache_sharing)
         asked = to_chat_request(body, request_id, limits, hints)
-        events = no_reply() if only_edits else await chat_events(service, asked, body.session_id)
+        events = no_reply() if only_edits else chat_events(service, asked, body.session_id)
         options = body.stream_options
         form = ChunkFormat(
             id="chatcmpl-" + request_id.removeprefix("req-"),

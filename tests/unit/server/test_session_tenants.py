@@ -274,6 +274,41 @@ def test_chat_forgets_what_others_opened_but_does_not_close_it() -> None:
     with_sessions(body, [said(str(i)) for i in range(6)], chat_limits=ChatLimits(max_sessions=2))
 
 
+@pytest.mark.parametrize("opener", ["chat", "import"])
+@pytest.mark.parametrize("other", ["looks", "deletes"])
+def test_a_session_that_is_being_opened_never_becomes_nobody_s(opener: str, other: str) -> None:
+    """Others find no session of the engine's yet. Afterwards it is listed, or it is gone."""
+
+    async def body(desk: Desk) -> None:
+        await desk.post("", id="source")
+        exported, began, go = await desk.export("/source"), asyncio.Event(), asyncio.Event()
+        opening = {"open": desk.engine.open, "import_": desk.engine.import_}
+
+        def late(name: str) -> Any:
+            async def call(*arguments: Any, **options: Any) -> None:
+                began.set()
+                await go.wait()
+                await opening[name](*arguments, **options)
+
+            return call
+
+        desk.engine.open, desk.engine.import_ = late("open"), late("import_")
+        path = SESSIONS + "/s/import"
+        asked = asyncio.create_task(
+            desk.http.put(path, content=exported, headers=BINARY | key_of(""))
+            if opener == "import"
+            else desk.chats(HI, session_id="s", status=200 if other == "looks" else 409)
+        )
+        await began.wait()
+        await (desk.get("/s", 404) if other == "looks" else desk.delete("/s"))
+        go.set()
+        await asked
+        listed = {one["id"] for one in (await desk.get())["data"]}
+        assert listed == set(desk.engine.sessions) == ({"source", "s"} if other == "looks" else {"source"})
+
+    with_sessions(body, [said("hi")])
+
+
 @pytest.mark.parametrize("name", ["", "two words", "名", "a/b", "x" * 129])
 def test_a_session_of_chat_needs_a_name(name: str) -> None:
     async def body(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from tenuto.errors import InvalidRequest, SessionNotFound, TenutoError
+from tenuto.errors import Cancelled, InvalidRequest, SessionNotFound, TenutoError
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.sessions import SessionClient, SessionEvent, SessionGenerate
 from tenuto.server.answers import closable
@@ -37,22 +37,23 @@ class SessionDesk:
     def using(self, tenant: str, name: str) -> Iterator[Entry]:
         """For the block the tenant's session is in use. Raises SessionNotFound; also if the engine has lost it."""
         entry = self.directory.find(tenant, name)
-        with self.directory.using(entry), self._told_if_gone(entry):
+        with self.directory.using(entry), self._told_if_gone(entry, num_own_calls=1):
             yield entry
 
     @contextmanager
     def looking(self, tenant: str, name: str) -> Iterator[Entry]:
         """The same for who only looks: that does not keep a session from being closed as unused."""
         entry = self.directory.find(tenant, name)
-        with self._told_if_gone(entry):
+        with self._told_if_gone(entry, num_own_calls=0):
             yield entry
 
     @contextmanager
-    def _told_if_gone(self, entry: Entry) -> Iterator[None]:
+    def _told_if_gone(self, entry: Entry, num_own_calls: int) -> Iterator[None]:
         try:
             yield
         except SessionNotFound as error:
-            self.directory.remove(entry)
+            if entry.num_calls <= num_own_calls:  # otherwise somebody may be about to open it
+                self.directory.remove(entry)
             raise SessionNotFound(f"session {entry.name!r} is gone: it was closed, or the engine lost it") from error
 
     async def open(self, entry: Entry, work: Callable[[], Awaitable[None]]) -> dict[str, Any]:
@@ -71,6 +72,9 @@ class SessionDesk:
                 await self.client.close(entry.session)
             self.directory.remove(entry)
             raise
+        if not self.directory.is_known(entry):
+            await self.directory.close_forgotten(entry)
+            raise Cancelled(f"session {entry.name!r} was deleted while it was being opened")
         return await self.told(entry)
 
     async def create(self, tenant: str, name: str | None, hints: RunHints, parent: str | None = None) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import structlog
 
 from tenuto.clock import Clock
-from tenuto.errors import EngineClosed, QueueFull, SessionBusy, SessionExists, SessionNotFound
+from tenuto.errors import EngineClosed, QueueFull, SessionBusy, SessionExists, SessionNotFound, TenutoError
 from tenuto.ids import SessionId
 from tenuto.protocol.hints import RunHints
 from tenuto.server.limits import SessionLimits
@@ -83,7 +83,7 @@ class SessionDirectory:
         entries = self._entries.setdefault(tenant, {})
         entry = entries.get(name)
         if entry is not None and not entry.is_closing and not self._is_expired(entry):
-            entry.last_used_s = self._clock.now()  # it is in use only when its events are read
+            entry.last_used_s = self._clock.now()
             return entry
         if entry is not None:
             await self.close(entry)
@@ -107,8 +107,8 @@ class SessionDirectory:
 
     def remove(self, entry: Entry) -> None:
         """Forget a name whose engine session is gone, or was never opened."""
-        entries = self._entries.get(entry.tenant, {})
-        if entries.get(entry.name) is entry:
+        if self.is_known(entry):
+            entries = self._entries[entry.tenant]
             del entries[entry.name]
             if not entries:
                 del self._entries[entry.tenant]
@@ -126,6 +126,15 @@ class SessionDirectory:
             entry.is_closing = False
             raise
         self.remove(entry)
+
+    def is_known(self, entry: Entry) -> bool:
+        return self._entries.get(entry.tenant, {}).get(entry.name) is entry
+
+    async def close_forgotten(self, entry: Entry) -> None:
+        """After a call that may have opened the engine's session: who deleted the name before found none to close."""
+        if entry.name not in self._entries.get(entry.tenant, {}):
+            with suppress(TenutoError):
+                await self._close(entry.session)
 
     def page(self, tenant: str, limit: int, after: str | None) -> tuple[list[Entry], bool]:
         """A tenant's sessions, newest first, after the one named; and whether there are more.
