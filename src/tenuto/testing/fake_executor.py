@@ -77,7 +77,7 @@ def _repeated(tokens: NDArray[np.uint64]) -> int | None:
     return int(tokens[before[-1] + 1]) if len(before) else None
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """All that one choice depends on."""
 
     kv: NDArray[np.uint64]  # of all tokens before it, as read
@@ -85,8 +85,13 @@ class _Row(NamedTuple):
     mask: TokenMask | None
     seen: SeenTokens | None
 
+    @property
+    def tokens(self) -> NDArray[np.uint64]:
+        """All tokens before it, as the KV that was read says."""
+        return _tokens(self.kv)
 
-def _choose(row: _Row, vocab_size: int) -> TokenId:
+
+def _choose(row: Row, vocab_size: int) -> TokenId:
     """A hash of the KV, the random number and the counts of the ids so far; of four choices, three repeat, if they may,
     what the sequence says itself, so that there are drafts to accept and to reject.
     """
@@ -128,7 +133,7 @@ def expected_next(
         num_prompt: of the tokens, those that were known when the call began.
     """
     seen = _seen(tokens, params.sampling, num_prompt)
-    return _choose(_Row(_kv(tokens, 0, 0), params.sampling, mask, seen), vocab_size)
+    return _choose(Row(_kv(tokens, 0, 0), params.sampling, mask, seen), vocab_size)
 
 
 def expected_logprob(
@@ -242,14 +247,18 @@ class FakeExecutor:
         scores: list[TokenLogprob] = []
         for place, draft in enumerate((*piece.drafts, None)):
             kv = read[: piece.start + piece.num_known + place]
-            row = _Row(kv, piece.sampling, piece.mask_after(place), piece.seen_after(place))
-            token = _choose(row, self.vocab_size)
+            row = Row(kv, piece.sampling, piece.mask_after(place), piece.seen_after(place))
+            token = self.choose(row)
             chosen.append(token)
             if piece.logprobs is not None:
                 scores.append(_score(_digest(kv), token, piece.logprobs, self.vocab_size))
             if token != draft:
                 break
         return chosen, tuple(scores)
+
+    def choose(self, row: Row) -> TokenId:
+        """The next token. A subclass may say something else, as long as it depends on the row alone."""
+        return _choose(row, self.vocab_size)
 
     def _compute(self, piece: SequenceSlice, written: set[BlockId]) -> NDArray[np.uint64]:
         """Write the KV of a slice; the KV of the whole sequence, as read through its block table."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tenuto.engine import Batch, Delta, Engine, EngineConfig, Output
 from tenuto.errors import TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
-from tenuto.protocol.engine import GenerateParams, GenerateUsage, TokenDelta
+from tenuto.protocol.engine import GenerateParams, GenerateUsage, Pooling, TokenDelta
 from tenuto.protocol.grammar import TokenGrammar
 from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.testing.world_history import History, Violation
@@ -53,6 +53,10 @@ class WatchedEngine(Engine):
     def is_busy(self, session: SessionId) -> bool:
         return any(entry.session == session for entry in self.entries.values())
 
+    @property
+    def open_sessions(self) -> frozenset[SessionId]:
+        return frozenset(self._sessions)
+
     def is_open(self, session: SessionId) -> bool:
         return session in self._sessions
 
@@ -89,6 +93,14 @@ class WatchedEngine(Engine):
             num_known = self._num_known(session) + len(ids)
             request = super().generate(session, ids, params, now, grammar)
             self._accept(request, Entry(session, params, num_known))
+        return request
+
+    def embed(
+        self, session: SessionId, ids: Sequence[TokenId], pooling: Pooling, now: float, hints: RunHints = RunHints()
+    ) -> RequestId:
+        with self._observed(now, "embed", session, list(ids), pooling):
+            request = super().embed(session, ids, pooling, now, hints)
+            self._accept(request, Entry(session, None, len(ids)))
         return request
 
     def cancel(self, request: RequestId, now: float) -> None:
@@ -153,12 +165,17 @@ class WatchedEngine(Engine):
 
     # What must hold
 
-    def check_quiet(self) -> None:
-        """Nobody computes, and no session is open: every block is free or cached, every count agrees."""
+    def check_idle(self) -> None:
+        """Nobody computes."""
         expect = self._history.expect
         self.check_invariants()
         expect(not self.entries, f"{len(self.entries)} requests have no outcome: {list(self.entries)}")
         expect(not self.has_work and not self.num_waiting and not self.num_running, "the idle engine has work")
+
+    def check_quiet(self) -> None:
+        """Nobody computes, and no session is open: every block is free or cached, every count agrees."""
+        expect = self._history.expect
+        self.check_idle()
         expect(not self._sessions, f"sessions are still open: {list(self._sessions)}")
         expect(self.num_owned_blocks == 0, f"{self.num_owned_blocks} blocks belong to nobody")
         num_free = len(self.free_blocks())
