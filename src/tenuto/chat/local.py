@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -12,6 +12,7 @@ import msgspec
 
 from tenuto.chat.choices import Choice, merge, share_prompt, turn_of_choice
 from tenuto.chat.computed_runs import ComputedRuns
+from tenuto.chat.conversation import Conversation, Reply
 from tenuto.chat.encoder import ConversationEncoder, Encoded, EncodingLimits
 from tenuto.chat.generation import GONE, Generation, close_session
 from tenuto.chat.held import HeldConversation, HeldConversations
@@ -119,8 +120,7 @@ class LocalModelClient:
         choices += [Choice(i, await self._claim(None), turn_of_choice(turn, i)) for i in range(1, request.n)]
         try:
             replies = choices[0].held.replies
-            encoded = await self._prepare(lambda: self._encoder.encode(turn.conversation, replies))
-            history_break = await self._prepare(lambda: self._seen.explain(encoded.conversation, encoded.rewritten))
+            encoded, history_break = await self._prepare(lambda: self._encoded(turn.conversation, replies))
             expected = Expectation(encoded.num_known, history_break, engine.block_size)
             turn.check_room(len(encoded.ids), engine.max_model_tokens)
             for choice in choices:
@@ -178,6 +178,11 @@ class LocalModelClient:
         check_size(request, engine.max_model_tokens, tokenizer.max_token_bytes)
         turn = await self._prepare(lambda: read_turn(request, self._text.tool_format, tokenizer.eos_ids))
         return (await self._prepare(lambda: self._encoder.encode(turn.conversation, {}))).ids
+
+    def _encoded(self, conversation: Conversation, replies: Mapping[bytes, Reply]) -> tuple[Encoded, str | None]:
+        """And why its ids may be no beginning of what was computed before."""
+        encoded = self._encoder.encode(conversation, replies)
+        return encoded, self._seen.explain(encoded.conversation, encoded.rewritten)
 
     async def _prepare(self, work: Callable[[], T]) -> T:
         """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
