@@ -16,7 +16,7 @@ from tenuto.bench.records import RunRecord, TurnRecord
 from tenuto.bench.report import Ratio, ratio
 from tenuto.bench.session_agents import SessionAgents
 from tenuto.bench.shape import Shape
-from tenuto.bench.sse import TIMEOUT
+from tenuto.bench.sse import TIMEOUT, get_json
 from tenuto.bench.stopwatch import TurnWatch
 from tenuto.bench.summary import Summary, summarise
 from tenuto.bench.workload import TextWorkload, TokenWorkload, encode_texts, make_texts
@@ -36,6 +36,7 @@ class FirstTokens(msgspec.Struct, frozen=True, kw_only=True):
 
     here_ms: tuple[float, ...]
     served_ms: tuple[float, ...]
+    empty_ms: tuple[float, ...]  # a request that asks for nothing: what client, network and web server take alone
 
 
 class ServiceBench:
@@ -97,6 +98,7 @@ class ServiceBench:
         server = await chat_server(self._http, self._address)
         here: list[float] = []
         served: list[float] = []
+        empty: list[float] = []
         for number in range(_QUESTIONS + 2):  # the first two fill the caches
             question = f"Question {number}: 北京的第 {number} 个问题?"
             watch = TurnWatch(0, 0, 0, self._clock.now)
@@ -106,7 +108,10 @@ class ServiceBench:
             messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
             await server.ask(messages, 2, watch)
             served.append(watch.record(1).ttft_s * 1000)
-        return FirstTokens(here_ms=tuple(here[2:]), served_ms=tuple(served[2:]))
+            start_s = self._clock.now()
+            await get_json(self._http, f"{self._address}/models")
+            empty.append((self._clock.now() - start_s) * 1000)
+        return FirstTokens(here_ms=tuple(here[2:]), served_ms=tuple(served[2:]), empty_ms=tuple(empty[2:]))
 
 
 def service_client() -> httpx.AsyncClient:
