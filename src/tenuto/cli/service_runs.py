@@ -56,6 +56,6 @@ async def run_service(config: Config, shape: Shape, rounds: int, as_json: bool) 
 def _told(first: FirstTokens) -> str:
     here, there, empty = (np.median(times) for times in (first.here_ms, first.served_ms, first.empty_ms))
     return (
-        f"TTFT of one idle client, p50: {here:.1f} ms in process, {there:.1f} ms served ({there - here:+.1f} ms; a request "
-        f"that asks for nothing takes this client {empty:.1f} ms)"
+        f"TTFT of one idle client, p50: {here:.1f} ms in process, {there:.1f} ms served "
+        f"({there - here:+.1f} ms; a request that asks for nothing takes this client {empty:.1f} ms)"
     )
