@@ -68,7 +68,7 @@ class Bodies:
         return {name: draw() for name, draw in fields.items() if self.chance(share)}
 
     def text(self) -> str:
-        return words(self.rng, self.rng.choice((1, 4, 12)))
+        return words(self.rng, self.rng.choice((1, 4, 4, 12, 60)))
 
     def session(self) -> str:
         """Known, of somebody else, or new."""

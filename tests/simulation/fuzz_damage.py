@@ -8,7 +8,8 @@ from typing import Any
 
 ODD_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63) - 1, 10**30, 1e308, 0.5, float("nan"), float("inf"),
-    "", "x", "\ud800", "\x00", "北京", "👨‍👩‍👧", "a" * 3000, "<|im_start|>", "../../etc/passwd", [], {}, [None], [[]], {"": 1},
+    "", "x", "\ud800", "\x00", "北京", "👨‍👩‍👧", "a" * 3000, "<|im_start|>", "../../etc/passwd", [], {},
+    [None], [[]], {"": 1},
     {"type": "function"}, [{"role": "user"}], ["x"] * 600, "\u2028", "resp_1", "\udfff\ud800",
 )  # fmt: skip
 EXTRA_NAMES = ("extra", "n", "stream", "tools", "session_id", "id", "logprobs", "functions", "stream_options", "", "名")

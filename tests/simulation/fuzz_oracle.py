@@ -11,6 +11,7 @@ from fuzz_visit import Visit
 from tenuto.errors import TenutoError
 
 STATUSES = frozenset((200, 307, 400, 401, 404, 405, 408, 409, 413, 415, 429))  # 307: a slash too many
+MAX_AFTERMATH_S = 0.3  # of virtual time, for the work of a client that has gone to end
 LAST = ("response.completed", "response.incomplete", "response.failed")
 BETRAYING = ("Traceback", 'File "', ".py", "site-packages", "/src/", "/home/", "0x7f")
 
@@ -34,6 +35,8 @@ def check(visit: Visit, secrets: tuple[str, ...]) -> None:
         return
     text = visit.body.decode("utf-8", errors="replace") + str(visit.answer_headers)
     expect(not any(secret in text for secret in secrets), "an API key is in the answer")
+    lasted_s = visit.end_s - visit.left_s if visit.left is not None else 0.0
+    expect(lasted_s <= MAX_AFTERMATH_S, f"work goes on for {lasted_s:.1f} s after its client has gone")
     if visit.left is not None and (visit.status is None or not visit.whole):
         expect(visit.status in (None, 200, 499, *STATUSES), f"status {visit.status}")
         return

@@ -178,8 +178,8 @@ class Visitors:
         rng = self.rng
         visit.start_s = rng.choice((0.0, 0.0, rng.random() * 0.2))
         visit.gap_s = rng.choices((0.0, 0.01, 6.0), (80, 18, 2))[0]
-        visit.pace_s = rng.choices((0.0, 0.02, 7.0), (80, 17, 3))[0]
-        if rng.random() < 0.2:
+        visit.pace_s = rng.choices((0.0, 0.02, 7.0), (72, 14, 14))[0]
+        if rng.random() < (0.4 if route in (*IMPORTS, EXPORT) else 0.2):
             visit.leave = self.leaving()
 
     def leaving(self) -> Leave:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 from fastapi import FastAPI
 from fuzz_model import TalkingExecutor, small_tokenizer
@@ -21,9 +23,10 @@ from tenuto.chat import (
     TextTools,
 )
 from tenuto.clock import VirtualClock
-from tenuto.embedding import EmbedLimits, EnginePooler, LocalEmbedder, SimilarityReranker, TextRules
+from tenuto.embedding import EnginePooler, LocalEmbedder, SimilarityReranker, TextRules
 from tenuto.engine import ClientOptions, EngineConfig, LocalEngineClient
 from tenuto.ids import IdSource
+from tenuto.offload import Offload
 from tenuto.protocol.embedding import EmbedderInfo
 from tenuto.protocol.engine import EngineInfo
 from tenuto.server import Operations, OtherClients, ServerLimits, create_app
@@ -65,7 +68,7 @@ class Stage:
 
 
 def draw_limits(rng: random.Random) -> ServerLimits:
-    max_requests = rng.choice((3, 6, 20))
+    max_requests = rng.choice((4, 8, 20))
     return ServerLimits(
         max_body_bytes=12_000,
         max_json_depth=20,
@@ -74,7 +77,7 @@ def draw_limits(rng: random.Random) -> ServerLimits:
         max_tools=5,
         max_output_tokens=rng.choice((24, 48)),
         max_requests=max_requests,
-        max_tenant_requests=rng.choice((2, max_requests)),
+        max_tenant_requests=rng.choice((3, max_requests)),
         body_deadline_s=5.0,
         send_deadline_s=5.0,
         cancel_deadline_s=5.0,
@@ -95,9 +98,9 @@ def draw_engine(rng: random.Random) -> EngineConfig:
         vocab_size=small_tokenizer().vocab_size,
         max_model_tokens=rng.choice((512, 1200)),
         max_batch_tokens=max_batch_tokens,
-        max_chunk_tokens=rng.choice((16, max_batch_tokens)),
-        max_running=rng.choice((1, 3, 8)),
-        max_waiting=rng.choice((1, 3, 32)),
+        max_chunk_tokens=rng.choice((8, 16, max_batch_tokens)),
+        max_running=rng.choice((1, 4, 8)),
+        max_waiting=rng.choice((1, 6, 32)),
         policy=rng.choice(("fcfs", "agent")),
         prefix_cache=rng.random() < 0.8,
         kv_bytes_per_token=8,
@@ -123,7 +126,7 @@ def _client(engine: WatchedEngine, rng: random.Random, tool_format: TextFormat) 
         row_invariant=True,
         hidden_size=NUM_DIMENSIONS,
     )
-    step_s = rng.choice((0.001, 0.05))
+    step_s = rng.choice((0.001, 0.03, 0.05))
     options = ClientOptions(inline=True, step_cost=lambda batch: step_s + 0.0002 * batch.num_tokens)
     compiler = _compiler()
     return LocalEngineClient(engine, executor, VirtualClock(), info, compiler=compiler, options=options)
@@ -148,6 +151,17 @@ def _rules(rng: random.Random, folder: Path) -> tuple[AccessRules, dict[str, str
     return AccessRules(keys=ApiKeys(file=file, clock=VirtualClock())), keys
 
 
+def _without_threads(rng: random.Random) -> Callable[..., Any]:
+    """Work beside the event loop as in threads, but in virtual time: others come first, now and then."""
+
+    async def run(self: Offload, function: Callable[[], Any], timeout_s: float) -> Any:
+        async with asyncio.timeout(timeout_s), self._places:
+            await asyncio.sleep(rng.choice((0.0, 0.001, 0.05)))
+            return function()
+
+    return run
+
+
 @asynccontextmanager
 async def staged(rng: random.Random, folder: Path, history: History) -> AsyncIterator[Stage]:
     """A server that runs for the block."""
@@ -155,32 +169,32 @@ async def staged(rng: random.Random, folder: Path, history: History) -> AsyncIte
     tool_format = TextFormat(FORMATS[rng.choice(sorted(FORMATS))], hidden=tokenizer.call_markers)
     engine = WatchedEngine(draw_engine(rng), history)
     limits, (rules, keys) = draw_limits(rng), _rules(rng, folder)
-    async with _client(engine, rng, tool_format) as client:
-        text = TextTools(tokenizer, ChatTemplate(None, tokenizer, clock, calls=tool_format), tool_format)
-        chat_limits = ChatLimits(max_sessions=rng.choice((2, 50)))
-        ids = IdSource(rng.getrandbits(32))
-        model = LocalModelClient(client, text, ids=ids, clock=clock, limits=chat_limits)
-        most = engine.config.max_model_tokens
-        info = EmbedderInfo(
-            model="talker", num_dimensions=NUM_DIMENSIONS, max_model_tokens=most, pooling="mean", normalise=True
-        )
-        embed_limits = EmbedLimits(prepare_threads=0)
-        text_rules = TextRules(tokenizer, Frame(), most)
-        embedder = LocalEmbedder(EnginePooler(client, 4), text_rules, info, clock=clock, limits=embed_limits)
-        app = create_app(
-            model,
-            served_names=("talker",),
-            clock=clock,
-            ids=ids,
-            others=OtherClients(
-                engine=client,
-                completion=LocalCompletionClient(client, tokenizer, ids=ids, clock=clock, limits=chat_limits),
-                embedder=embedder,
-                reranker=SimilarityReranker(embedder, clock=clock, limits=embed_limits),
-                sessions=LocalSessionClient(client, tokenizer, model, limits=chat_limits),
-                releases=model.releases,
-            ),
-            operations=Operations(limits=limits, rules=rules),
-        )
-        yield Stage(app, engine, history, limits, keys)
-        await model.aclose()
+    with patch.object(Offload, "run", _without_threads(random.Random(rng.getrandbits(32)))):
+        async with _client(engine, rng, tool_format) as client:
+            text = TextTools(tokenizer, ChatTemplate(None, tokenizer, clock, calls=tool_format), tool_format)
+            chat_limits = ChatLimits(max_sessions=rng.choice((2, 50)), prepare_threads=rng.choice((0, 1, 4)))
+            ids = IdSource(rng.getrandbits(32))
+            model = LocalModelClient(client, text, ids=ids, clock=clock, limits=chat_limits)
+            most = engine.config.max_model_tokens
+            info = EmbedderInfo(
+                model="talker", num_dimensions=NUM_DIMENSIONS, max_model_tokens=most, pooling="mean", normalise=True
+            )
+            text_rules = TextRules(tokenizer, Frame(), most)
+            embedder = LocalEmbedder(EnginePooler(client, 4), text_rules, info, clock=clock)
+            app = create_app(
+                model,
+                served_names=("talker",),
+                clock=clock,
+                ids=ids,
+                others=OtherClients(
+                    engine=client,
+                    completion=LocalCompletionClient(client, tokenizer, ids=ids, clock=clock, limits=chat_limits),
+                    embedder=embedder,
+                    reranker=SimilarityReranker(embedder, clock=clock),
+                    sessions=LocalSessionClient(client, tokenizer, model, limits=chat_limits),
+                    releases=model.releases,
+                ),
+                operations=Operations(limits=limits, rules=rules),
+            )
+            yield Stage(app, engine, history, limits, keys)
+            await model.aclose()

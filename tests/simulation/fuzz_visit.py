@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
@@ -38,6 +39,8 @@ class Visit:
     answer: list[bytes] = field(default_factory=list)
     whole: bool = False
     left: str | None = None  # at which stage it went, or was given up by the server
+    left_s: float = 0.0  # on the loop's clock
+    end_s: float = 0.0  # when the application was done with it
     error: BaseException | None = None  # that came out of the application
 
     @property
@@ -53,12 +56,21 @@ class Visit:
 async def pay(visit: Visit, app: FastAPI) -> Visit:
     """Make the visit."""
     await asyncio.sleep(visit.start_s)
-    gone, sent = asyncio.Event(), 0
+    loop, gone, sent = asyncio.get_running_loop(), asyncio.Event(), 0
 
     def go(stage: str) -> None:
         if not gone.is_set():
-            visit.left = stage
+            visit.left, visit.left_s = stage, loop.time()
             gone.set()
+
+    async def pause(seconds: float) -> None:
+        """As long as the client stays."""
+        if not seconds:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await gone.wait()
 
     async def receive() -> dict[str, Any]:
         nonlocal sent
@@ -69,7 +81,9 @@ async def pay(visit: Visit, app: FastAPI) -> Visit:
             await gone.wait()
             return {"type": "http.disconnect"}
         if visit.gap_s:
-            await asyncio.sleep(visit.gap_s)
+            await pause(visit.gap_s)
+            if gone.is_set():
+                return {"type": "http.disconnect"}
         piece, sent = visit.pieces[sent], sent + 1
         return {"type": "http.request", "body": piece, "more_body": sent < len(visit.pieces)}
 
@@ -87,7 +101,7 @@ async def pay(visit: Visit, app: FastAPI) -> Visit:
         if visit.leave is not None and visit.leave.kind == "answer" and len(visit.answer) > visit.leave.after:
             go("first piece" if len(visit.answer) == 1 else "mid-stream")
         try:
-            await asyncio.sleep(visit.pace_s)
+            await pause(visit.pace_s)
         except asyncio.CancelledError:
             go("slow reader")
             raise
@@ -98,12 +112,13 @@ async def pay(visit: Visit, app: FastAPI) -> Visit:
         def go_now() -> None:
             go("body" if sent < len(visit.pieces) else "waiting" if not visit.answer else "mid-stream")
 
-        timer = asyncio.get_running_loop().call_later(visit.leave.after, go_now)
+        timer = loop.call_later(visit.leave.after, go_now)
     try:
         await app(_scope(visit), receive, send)
     except Exception as error:  # noqa: BLE001 - judged afterwards
         visit.error = error
     finally:
+        visit.end_s = loop.time()
         if timer is not None:
             timer.cancel()
     return visit

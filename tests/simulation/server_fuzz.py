@@ -81,8 +81,8 @@ class ServerFuzz:
     def _report(self, cause: BaseException, era: int, one: _Era) -> str:
         visits = "\n".join(f"  {visit}" for visit in one.burst[:8])
         return (
-            f"{type(cause).__name__}: {cause}\nafter {one.num_cases} cases of era {era} of seed {self.seed}, at\n{visits}\n"
-            f"replay it with\n  PYTHONPATH=tests:tests/simulation python tests/simulation/server_fuzz.py "
+            f"{type(cause).__name__}: {cause}\nafter {one.num_cases} cases of era {era} of seed {self.seed}, at\n"
+            f"{visits}\nreplay it with\n  PYTHONPATH=tests:tests/simulation python tests/simulation/server_fuzz.py "
             f"--seed {self.seed} --era {era} --cases {ERA_CASES} --trace"
         )
 
@@ -169,14 +169,14 @@ class _Era:
         self.counts[f"twins {route.path} {pair[0].status}"] += 1
 
     async def _two_forks(self, bodies: Bodies, tenant: str) -> tuple[str, str] | None:
-        source = bodies.session()
-        made = [
-            self.visitors.sound(ROUTES[0], f"/v1/sessions/{source}/fork", {"id": name}, tenant) for name in ("t1", "t2")
-        ]
-        for name, visit in zip(("t1", "t2"), made, strict=True):
+        """Two sessions that hold the same."""
+        made = (("/v1/sessions", {"id": "t1"}), ("/v1/sessions/t1/append", bodies.append()))
+        statuses = []
+        for name in ("t1", "t2"):
             await self._delete(tenant, name)
-            await pay(visit, self.stage.app)
-        return ("t1", "t2") if [visit.status for visit in made] == [200, 200] else None
+        for path, body in (*made, ("/v1/sessions/t1/fork", {"id": "t2"})):
+            statuses.append((await pay(self.visitors.sound(GENERATE, path, body, tenant), self.stage.app)).status)
+        return ("t1", "t2") if statuses == [200, 200, 200] else None
 
     async def _pay(self, visits: Sequence[Visit]) -> None:
         self.burst = list(visits)

@@ -31,7 +31,6 @@ class EmbedLimits:
     max_input_chars: int = 1_000_000  # of one text
     max_chars: int = 10_000_000  # of all of them
     prepare_s: float = 30.0  # longest wait for the texts to be encoded
-    prepare_threads: int = 2  # that do so beside the event loop; 0: on it, for simulations and tests
     timeout_s: float = 600.0  # longest wait for everything; a request may ask for less
 
 
@@ -52,7 +51,7 @@ class LocalEmbedder:
         self._info = info
         self._clock = clock
         self._limits = limits
-        self._preparing = offload_of("tenuto-embed", limits)
+        self._preparing = Offload("tenuto-embed", max_threads=2)
 
     async def info(self) -> EmbedderInfo:
         return self._info
@@ -117,14 +116,8 @@ async def within(timeout_s: float | None, limits: EmbedLimits) -> AsyncIterator[
         raise Cancelled(f"the request was given up after {limit:g} s; send fewer or shorter texts") from error
 
 
-def offload_of(name: str, limits: EmbedLimits) -> Offload | None:
-    return Offload(name, limits.prepare_threads) if limits.prepare_threads else None
-
-
-async def prepare(offload: Offload | None, work: Callable[[], T], limits: EmbedLimits) -> T:
+async def prepare(offload: Offload, work: Callable[[], T], limits: EmbedLimits) -> T:
     """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
-    if offload is None:
-        return work()
     try:
         return await offload.run(work, limits.prepare_s)
     except TimeoutError as error:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenuto.clock import Clock
-from tenuto.embedding.embedder import EmbedLimits, check_count, check_texts, offload_of, prepare, within
+from tenuto.embedding.embedder import EmbedLimits, check_count, check_texts, prepare, within
 from tenuto.embedding.inputs import TextRules, read_pairs
 from tenuto.embedding.text_queue import QueuedText, TextQueue
 from tenuto.errors import InvalidRequest
+from tenuto.offload import Offload
 from tenuto.protocol.embedding import (
     EmbeddingClient,
     EmbedRequest,
@@ -52,7 +53,7 @@ class CrossEncoderReranker:
         self._sigmoid = sigmoid
         self._clock = clock
         self._limits = limits
-        self._preparing = offload_of("tenuto-rerank", limits)
+        self._preparing = Offload("tenuto-rerank", max_threads=2)
 
     async def info(self) -> RerankerInfo:
         return self._info
