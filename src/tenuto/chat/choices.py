@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -107,12 +107,41 @@ async def merge(streams: Sequence[AsyncGenerator[T, None]], cleanup_s: float) ->
                     pending[asyncio.create_task(_next(stream))] = stream
                     yield found[0]
     finally:
-        with anyio.move_on_after(cleanup_s, shield=True):
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-            for stream in streams:
-                await stream.aclose()
+        await _to_the_end(_close(pending, streams), cleanup_s)
+
+
+async def _close(pending: Iterable[asyncio.Task[Any]], streams: Sequence[AsyncGenerator[T, None]]) -> None:
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    errors: list[BaseException] = []
+    for stream in streams:
+        try:
+            await stream.aclose()
+        except BaseException as error:  # noqa: BLE001 - raised once the others are closed too
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None], limit_s: float) -> None:
+    """Do the work whoever cancels us meanwhile: a client may leave while its streams are being closed already."""
+    task = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + limit_s
+    cancelled: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done() and loop.time() < end_s:
+            try:
+                await asyncio.wait((task,), timeout=end_s - loop.time())
+            except asyncio.CancelledError as error:
+                cancelled = error
+    if not task.done():
+        task.cancel()
+    if cancelled is not None:
+        raise cancelled
+    if task.done():
+        task.result()
 
 
 async def _next(stream: AsyncGenerator[T, None]) -> tuple[T] | None:

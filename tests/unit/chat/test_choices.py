@@ -169,6 +169,33 @@ def test_merging_closes_every_stream_however_it_ends():
     run(main())
 
 
+def test_merging_closes_every_stream_although_its_closing_is_cancelled():
+    """A client that takes nothing is given up, and then it leaves."""
+
+    async def endless(name: str, log: list[str]) -> AsyncIterator[str]:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                yield name
+        finally:
+            await asyncio.sleep(0.02)
+            log.append(name)
+
+    async def main() -> None:
+        log: list[str] = []
+        merged = merge([endless(name, log) for name in "abc"], 5.0)
+        await anext(merged)
+        closing = asyncio.create_task(merged.aclose())
+        for _ in range(3):
+            await asyncio.sleep(0.005)
+            closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert log == ["a", "b", "c"]
+
+    run_virtual(main())
+
+
 # Over the production engine: a fake executor in virtual time
 
 
