@@ -117,7 +117,7 @@ class Visitors:
         rng = self.rng
         odd = rng.random() < 0.02
         names = {
-            "{id}": "x" * 200 if odd else bodies.session(),
+            "{id}": "x" * 200 if odd else f"i{rng.randrange(99)}" if self._is_new(route) else bodies.session(),
             "{response_id}": "名 /" if odd else bodies.response(),
             "{model}": rng.choice(("talker", "default", "org/other", "%")),
         }
@@ -128,6 +128,10 @@ class Visitors:
             self.counts["odd path"] += 1
             path += rng.choice(("/", "/more", "%2e%2e", "\x00"))
         return path
+
+    def _is_new(self, route: Route) -> bool:
+        """Whether a session that is imported gets a name of its own."""
+        return route in IMPORTS and self.rng.random() < 0.7
 
     def _headers(self, tenant: str, certain: bool = False) -> list[tuple[bytes, bytes]]:
         rng, key = self.rng, self.keys[tenant]

@@ -83,7 +83,7 @@ def draw_limits(rng: random.Random) -> ServerLimits:
         cancel_deadline_s=5.0,
         stored_responses=StoreLimits(max_responses=6, max_bytes=40_000, ttl_s=300.0),
         sessions=SessionLimits(
-            idle_s=rng.choice((3.0, 200.0)), max_per_tenant=rng.choice((2, 6)), max_import_bytes=60_000,
+            idle_s=rng.choice((8.0, 200.0)), max_per_tenant=rng.choice((4, 12)), max_import_bytes=60_000,
             import_deadline_s=5.0,
         ),
     )  # fmt: skip

@@ -23,7 +23,7 @@ from typing import Any
 
 from fuzz_bodies import Bodies, Memory
 from fuzz_oracle import check, events_of, expect, outcome
-from fuzz_routes import CHAT, COMPLETIONS, GENERATE, RESPONSES, ROUTES, Route, Visitors
+from fuzz_routes import CHAT, COMPLETIONS, EXPORT, GENERATE, RESPONSES, ROUTES, Route, Visitors
 from fuzz_stage import Stage, staged
 from fuzz_visit import Visit, pay
 from structlog.testing import capture_logs
@@ -108,6 +108,8 @@ class _Era:
                 known = {f"{method.upper()} {path}" for path, methods in described for method in methods}
                 expect(known == {route.name for route in ROUTES}, f"not every route is tried: {known}")
                 self.visitors = Visitors(self.rng, self.memory, self.stage.keys, self.counts)
+                for tenant in self.stage.keys:
+                    await self._open(tenant)
                 while self.num_cases < num_cases:
                     await (self._twins() if self.rng.random() < 0.15 else self._crowd())
                 await self._end()
@@ -115,6 +117,15 @@ class _Era:
             raise self.history.violation
 
     # What clients do
+
+    async def _open(self, tenant: str) -> None:
+        """Something to begin with."""
+        for path, body in (("", {"id": "s1"}), ("/s1/append", {"text": "天气"}), ("/s1/fork", {"id": "s2"})):
+            route = Route("POST", "/v1/sessions/{id}/fork" if body.get("id") else "/v1/sessions/{id}/append", 0)
+            visit = await pay(self.visitors.sound(route, f"/v1/sessions{path}", body, tenant), self.stage.app)
+            expect(visit.status == 200, f"no session can be opened: {visit}")
+            self._learn(visit)
+        self._learn(await pay(self.visitors.sound(EXPORT, "/v1/sessions/s1/export", None, tenant), self.stage.app))
 
     async def _crowd(self) -> None:
         rng = self.rng
@@ -204,6 +215,9 @@ class _Era:
         if visit.status != 200 or not visit.whole or visit.left is not None:
             return
         memory, tenant = self.memory, visit.tenant
+        if visit.route == "DELETE /v1/sessions/{id}":
+            gone = visit.path.rpartition("/")[2]
+            memory.sessions[tenant] = [name for name in memory.sessions[tenant] if name != gone]
         if visit.route.endswith("/export"):
             memory.add(memory.exports, visit.body)
         elif visit.route in ("POST /v1/sessions", "POST /v1/sessions/{id}/fork") or visit.route.endswith("/import"):

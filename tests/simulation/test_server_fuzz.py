@@ -20,7 +20,6 @@ from tenuto.server.admission import Admission
 from tenuto.server.hints import routes as hint_routes
 from tenuto.server.keys import ApiKeys
 from tenuto.server.responses.writer import ResponseWriter
-from tenuto.server.sessions.directory import SessionDirectory
 from tenuto.testing import Violation
 
 STATUSES = (200, 400, 401, 404, 408, 409, 413, 415, 429)
@@ -47,7 +46,7 @@ MUST_HAPPEN = (
 def test_thousands_of_clients() -> None:
     counts: Counter[str] = Counter()
     for seed in (1, 2):
-        counts += ServerFuzz(seed).run(1100).counts
+        counts += ServerFuzz(seed).run(900).counts
     assert not [name for name in MUST_HAPPEN if not counts[name]], "what never happens is not tested"
 
 
@@ -60,7 +59,7 @@ def test_a_hundred_thousand_clients(part: int) -> None:
 
 
 def test_a_seed_replays_to_the_letter() -> None:
-    first, second, other = ServerFuzz(3).run(80), ServerFuzz(3).run(80), ServerFuzz(4).run(20)
+    first, second, other = ServerFuzz(3).run(60), ServerFuzz(3).run(60), ServerFuzz(4).run(20)
     assert first == second
     assert first.digest != other.digest
 
@@ -83,22 +82,6 @@ def test_a_session_leaks_with_its_client(monkeypatch: pytest.MonkeyPatch) -> Non
     said = found()
     assert "sessions that nobody knows of" in said
     assert "--seed 5 --era" in said, "it says how to replay it"
-
-
-def test_a_deleted_session_is_opened_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was: nobody looked again whether the name was still there."""
-
-    async def forget(*_: Any) -> None:
-        return None
-
-    monkeypatch.setattr(SessionDirectory, "close_forgotten", forget)
-    monkeypatch.setattr(SessionDirectory, "using", lambda self, entry: _uncounted())
-    found(6000)
-
-
-@contextmanager
-def _uncounted() -> Iterator[None]:
-    yield
 
 
 @pytest.mark.parametrize("writer", [sse.ChunkWriter, ResponseWriter])
@@ -161,7 +144,7 @@ def test_blocks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_streamed_answer_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
     delta = sse._delta
-    monkeypatch.setattr(sse, "_delta", lambda event: {k: v for k, v in delta(event).items() if v != "\n"})
+    monkeypatch.setattr(sse, "_delta", lambda event: {k: v for k, v in delta(event).items() if len(str(v)) != 3})
     assert "whole and streamed differ" in found()
 
 
