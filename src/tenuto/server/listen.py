@@ -17,8 +17,9 @@ from fastapi import FastAPI
 
 from tenuto.errors import ConfigError
 from tenuto.server.admission import Admission
-from tenuto.server.connections import ConnectionConfig
+from tenuto.server.connections import BoundedConnection, ConnectionConfig
 from tenuto.server.limits import ServerLimits
+from tenuto.server.listener import Listener
 
 _CANCEL_DEADLINE_S = 5.0
 _CLOSE_DEADLINE_S = 5.0  # for the connections to be closed, once nothing is open any more
@@ -138,7 +139,16 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        config = self.config
+        assert isinstance(config, ConnectionConfig)
+
+        def connection() -> BoundedConnection:
+            return BoundedConnection(config, self.server_state, self.lifespan.state)
+
+        open_ones = self.server_state.connections
+        # uvicorn closes them, and waits for that, as it would asyncio's servers.
+        self.servers = [Listener(bound, connection, open_ones, config) for bound in sockets or ()]  # type: ignore[misc]
+        self.started = True
         self.on_started()
 
 

@@ -196,6 +196,46 @@ def test_slow_heads_end_their_connection_with_tls_too(
     assert "Traceback" not in caplog.text
 
 
+def test_handshakes_that_do_not_come_are_bounded_in_number_and_time(
+    authority: trustme.CA, files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """Who connects and says nothing holds a file: as few of them as connections, and no longer than a slow head."""
+    monkeypatch.setattr("tenuto.server.listener._SURPLUS", 2)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with serving([], ServerLimits(max_connections=2, header_deadline_s=1), load_tls(*files)) as server:
+        start = time.monotonic()
+        silent = [connected(server) for _ in range(4)]
+        surplus = connected(server)
+        assert read_all(surplus) == b"" and time.monotonic() - start < 0.9, "one more is closed at once"
+        assert all(read_all(raw) == b"" for raw in silent) and time.monotonic() - start < 8
+        garbage = connected(server)
+        garbage.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        read_all(garbage)
+        assert httpx.get(server.url + "/health", verify=context).status_code == 200
+        for raw in (*silent, surplus, garbage):
+            raw.close()
+        connected(server)  # still silent when the server ends
+    assert "Traceback" not in caplog.text and "never retrieved" not in caplog.text
+
+
+def test_no_files_left_for_a_connection_is_said_once_in_a_while(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    real, failures = asyncio.SelectorEventLoop.sock_accept, [OSError(24, "Too many open files")]
+    monkeypatch.setattr("tenuto.server.listener._RETRY_S", 0.05)
+
+    async def accept(loop: asyncio.SelectorEventLoop, bound: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return await real(loop, bound)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", accept)
+    with serving([]) as server:
+        assert httpx.get(server.url + "/health").status_code == 200
+    assert not failures and "Traceback" not in caplog.text
+
+
 def test_an_idle_connection_is_closed_without_a_word(
     authority: trustme.CA, files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ):
