@@ -123,6 +123,7 @@ class _Era:
         for path, body in (("", {"id": "s1"}), ("/s1/append", {"text": "天气"}), ("/s1/fork", {"id": "s2"})):
             route = Route("POST", "/v1/sessions/{id}/fork" if body.get("id") else "/v1/sessions/{id}/append", 0)
             visit = await pay(self.visitors.sound(route, f"/v1/sessions{path}", body, tenant), self.stage.app)
+            check(visit, tuple(key for key in self.stage.keys.values() if key))
             expect(visit.status == 200, f"no session can be opened: {visit}")
             self._learn(visit)
         self._learn(await pay(self.visitors.sound(EXPORT, "/v1/sessions/s1/export", None, tenant), self.stage.app))

@@ -118,7 +118,8 @@ def test_a_task_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(disconnect, "_end", leave)
-    assert "tasks are left" in found()
+    said = found()
+    assert "tasks are left" in said or "Task was destroyed but it is pending" in said
 
 
 def test_a_request_is_counted_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,14 +189,16 @@ class LocalCompletionClient:
     async def _generate(self, one: _Completion, reader: PlainTextReader) -> AsyncGenerator[CompletionEvent, None]:
         """The events of one choice."""
         known = 0 if one.num_shared is None else len(one.prompt.ids) - 1
-        if one.prompt.text:
-            yield TextDelta(text=one.prompt.text, choice=one.choice)
+        echoed = one.prompt.text
         counts = _Counts()
         ttft_s = 0.0
         deltas = self._engine.generate(one.session, one.prompt.ids[known:], one.params)
         async with aclosing(cast("AsyncGenerator[TokenDelta, None]", deltas)) as stream:
             async for delta in stream:
                 ttft_s = ttft_s or self._clock.now() - one.start_s
+                if echoed:  # not before the engine has taken the request: until then an error has its own status
+                    yield TextDelta(text=echoed, choice=one.choice)
+                    echoed = ""
                 counts.add(delta)
                 ends = delta.finish == "stop"
                 for event in reader.push_all(
