@@ -186,3 +186,11 @@ def test_without_a_client_for_it_the_route_says_so():
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
     response = complete([], model="gpt-99")
     assert (response.status_code, response.json()["error"]["param"]) == (404, "model")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_does_not_hide_that_the_engine_refused(stream: bool) -> None:
+    def refuse(_: Any) -> int:
+        raise EngineClosed("the engine was stopped")
+
+    assert complete(refuse, echo=True, stream=stream).status_code == 503
