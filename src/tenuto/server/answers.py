@@ -120,6 +120,7 @@ class EventStream(StreamingResponse):
             if not self._opened:
                 raise
             # The server stops and will not wait any longer: even this stream ends as streams end.
+            scope["state"]["record"].error = STOPPING.code
             last = self._failure(STOPPING)
             await self._put(send, {"type": "http.response.body", "body": last, "more_body": False})
 

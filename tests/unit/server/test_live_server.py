@@ -185,7 +185,9 @@ def test_requests_that_outlive_the_drain_are_told_and_cancelled_before_run_retur
                 *_, error, done = events(answer)
                 assert (error["error"]["code"], done) == ("engine_closed", "[DONE]")
 
-    asyncio.run(main())
+    with capture_logs() as logs:
+        asyncio.run(main())
+    assert [line["error"] for line in logs if line["event"] == "request"] == ["engine_closed"] * 2
     assert "Traceback" not in caplog.text
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 from session_harness import BINARY, SESSIONS, Desk, key_of, with_sessions
+from structlog.testing import capture_logs
 
 from chat_harness import END, TOKENIZER, said
+from tenuto.chat import LocalSessionClient
+from tenuto.errors import EngineClosed
 from tenuto.ids import SessionId, TokenId
 from tenuto.server import ServerLimits
 from tenuto.server.limits import SessionLimits
@@ -160,6 +163,39 @@ def test_sessions_are_listed_in_pages() -> None:
         await desk.get("?after=gone", 404)
         await desk.get("?limit=0", 400)
         await desk.get("?limit=101", 400)
+
+    with_sessions(body)
+
+
+def test_an_export_that_breaks_off_ends_its_connection_and_is_no_failure_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(self: LocalSessionClient, session: SessionId) -> AsyncIterator[bytes]:
+        yield b"begin"
+        raise EngineClosed("the engine has stopped")
+
+    monkeypatch.setattr(LocalSessionClient, "export", broken)
+    path = f"{SESSIONS}/s/export"
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": [(name.lower().encode(), value.encode()) for name, value in key_of("").items()]}
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def body(desk: Desk) -> None:
+        await desk.post("", id="s")
+        with capture_logs() as logs:
+            await desk.app(scope, receive, send)
+        assert [(one["type"], one.get("more_body")) for one in sent] == [
+            ("http.response.start", None),
+            ("http.response.body", True),
+        ]
+        (line,) = logs
+        assert (line["event"], line["error"]) == ("request", "engine_closed")
 
     with_sessions(body)
 

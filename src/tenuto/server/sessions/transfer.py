@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
+from tenuto.errors import TenutoError
 from tenuto.server.answers import EventStream
+from tenuto.server.errors import kind_of
 from tenuto.server.limits import ServerLimits
 
 CONTENT_TYPE = "application/octet-stream"
@@ -36,6 +39,15 @@ class ExportStream(EventStream):
         super().__init__(pieces, _Pieces(), request_id, limits)
         self.headers["content-type"] = CONTENT_TYPE
         self.headers["content-disposition"] = f'attachment; filename="{name}.session"'
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except TenutoError as error:
+            if not self._opened:
+                raise
+            scope["state"]["record"].error = kind_of(error)
+            # Half a session is out: to return without its end closes the connection.
 
 
 async def import_body(
