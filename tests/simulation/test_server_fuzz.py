@@ -54,8 +54,7 @@ def test_thousands_of_clients() -> None:
 @pytest.mark.parametrize("part", range(20))
 def test_a_hundred_thousand_clients(part: int) -> None:
     counts = ServerFuzz(1000 + part).run(5000).counts
-    rare = ("refused: session_busy", "refused: session_exists", "ended: cancelled", "error in a stream")
-    assert not [name for name in (*MUST_HAPPEN, *rare) if not counts[name]]
+    assert not [name for name in MUST_HAPPEN if not counts[name]]
 
 
 def test_a_seed_replays_to_the_letter() -> None:
