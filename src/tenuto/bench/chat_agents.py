@@ -112,7 +112,7 @@ class ChatAgents:
         if not isinstance(shared, int):
             return watch.record(prompt, num_in=num_in)
         usage = GenerateUsage(num_shared=shared, num_computed=prompt - shared)
-        return watch.record(prompt, usage, num_in)
+        return watch.record(prompt, usage, num_in, tells_steps=False)
 
 
 async def run_on_server(

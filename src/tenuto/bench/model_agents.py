@@ -20,6 +20,7 @@ class ModelAgents:
         self._texts = texts
         self._clock = clock
         self._histories = [[Message(role="system", content=texts.system)] for _ in texts.results]
+        self._num_known = [0 for _ in texts.results]
 
     @property
     def clock(self) -> RunClock:
@@ -38,8 +39,10 @@ class ModelAgents:
         use = finished.usage
         if use.num_generated != wanted:
             raise TenutoError(f"{use.num_generated} tokens were generated in turn {turn} where {wanted} were asked for")
+        num_in = use.num_prompt - self._num_known[agent]
+        self._num_known[agent] = use.num_prompt + use.num_generated
         told = GenerateUsage(num_held=use.num_held, num_shared=use.num_shared, num_computed=use.num_computed)
-        return watch.record(use.num_prompt, told)
+        return watch.record(use.num_prompt, told, num_in, tells_steps=False)
 
 
 async def ask(model: ModelClient, history: list[Message], max_tokens: int, watch: TurnWatch) -> ReplyFinished:

@@ -48,10 +48,18 @@ class TurnWatch:
     def num_out(self) -> int:
         return self._num_out
 
-    def record(self, num_context: int, usage: GenerateUsage | None = None, num_in: int | None = None) -> TurnRecord:
+    def record(
+        self,
+        num_context: int,
+        usage: GenerateUsage | None = None,
+        num_in: int | None = None,
+        *,
+        tells_steps: bool = True,
+    ) -> TurnRecord:
         """
         Args:
             num_in: where it is only known now.
+            tells_steps: false where ids come as pieces of text, which are no steps.
 
         Raises:
             AssertionError: nothing was generated.
@@ -70,6 +78,6 @@ class TurnWatch:
             num_shared=None if usage is None else usage.num_shared,
             num_computed=None if usage is None else usage.num_computed,
             num_forced=None if usage is None else usage.num_forced,
-            num_decode_steps=None if usage is None else self._num_steps,
+            num_decode_steps=self._num_steps if usage is not None and tells_steps else None,
             ids=tuple(self._ids),
         )
