@@ -7,11 +7,14 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tenuto.errors import QueueFull
 
 T = TypeVar("T")
+
+Job: TypeAlias = Callable[[], Callable[[], None]]
+"""Does the work; what it returns tells of the result."""
 
 
 class _Threads:
@@ -22,11 +25,11 @@ class _Threads:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._num_idle = 0  # threads that wait for a job, less the jobs on their way
 
-    def do(self, job: Callable[[], None]) -> None:
+    def do(self, job: Job) -> None:
         """Raises RuntimeError if the system is out of threads."""
         with self._lock:
             is_awaited = self._num_idle > 0
@@ -36,12 +39,13 @@ class _Threads:
         else:
             threading.Thread(target=self._work, args=(job,), name=self._name, daemon=True).start()
 
-    def _work(self, job: Callable[[], None]) -> None:
+    def _work(self, job: Job) -> None:
         while True:
-            job()
-            del job  # what it holds is free while the thread waits
+            tell = job()
             with self._lock:
                 self._num_idle += 1
+            tell()  # whoever is told may have the next job at once: it finds this thread
+            del job, tell  # what they hold is free while the thread waits
             try:
                 job = self._jobs.get(timeout=self._IDLE_S)
             except queue.Empty:
@@ -84,15 +88,19 @@ class Offload:
                 else:
                     future.set_exception(error)
 
-            def work() -> None:
+            def work() -> Callable[[], None]:
                 result: Any = None
                 failure: BaseException | None = None
                 try:
                     result = function()
                 except Exception as error:  # noqa: BLE001 - handed to whoever waits
                     failure = error
-                with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-                    loop.call_soon_threadsafe(settle, result, failure)
+
+                def tell() -> None:
+                    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+                        loop.call_soon_threadsafe(settle, result, failure)
+
+                return tell
 
             try:
                 self._threads.do(work)
