@@ -29,8 +29,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 async def agent(place: Place, name: str, rng: random.Random) -> None:
     session = SessionId(name)
     await place.client.open(session)
-    for _ in range(5):
-        await place.say(session, [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 12))], rng.randrange(1, 5))
+    for _ in range(5):  # with what a mover adds to its copy, at most 59 tokens: the context holds 64
+        await place.say(session, [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 8))], rng.randrange(1, 5))
         await asyncio.sleep(rng.random() * 4)
     await place.client.close(session)
 
