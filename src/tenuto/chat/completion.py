@@ -14,6 +14,7 @@ from tenuto.chat.choices import merge, params_of_choice, usage_of_choice
 from tenuto.chat.generation import close_session
 from tenuto.chat.local import ChatLimits
 from tenuto.chat.plain_text import PlainTextReader
+from tenuto.chat.spent import Spent
 from tenuto.clock import Clock
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import IdSource, SessionId, TokenId
@@ -28,7 +29,6 @@ from tenuto.protocol.completion import (
 from tenuto.protocol.engine import (
     EngineClient,
     EngineInfo,
-    FinishReason,
     GenerateParams,
     GenerateUsage,
     TokenDelta,
@@ -190,7 +190,7 @@ class LocalCompletionClient:
         """The events of one choice."""
         known = 0 if one.num_shared is None else len(one.prompt.ids) - 1
         echoed = one.prompt.text
-        counts = _Counts()
+        spent = Spent()
         ttft_s = 0.0
         deltas = self._engine.generate(one.session, one.prompt.ids[known:], one.params)
         async with aclosing(cast("AsyncGenerator[TokenDelta, None]", deltas)) as stream:
@@ -199,7 +199,7 @@ class LocalCompletionClient:
                 if echoed:  # not before the engine has taken the request: until then an error has its own status
                     yield TextDelta(text=echoed, choice=one.choice)
                     echoed = ""
-                counts.add(delta)
+                spent.add(delta)
                 ends = delta.finish == "stop"
                 for event in reader.push_all(
                     delta.ids[:-1] if ends else delta.ids, delta.logprobs[:-1] if ends else delta.logprobs
@@ -210,46 +210,19 @@ class LocalCompletionClient:
         if not reader.stopped:
             for event in reader.finish():
                 yield event
-        usage = counts.usage or await self._broken_off(one, counts)
+        usage = spent.usage or await self._broken_off(one, spent)
         times = {"ttft_s": ttft_s, "total_s": self._clock.now() - one.start_s}
         chat_usage = ChatUsage(**(msgspec.structs.asdict(usage) | times))
         yield CompletionFinished(
-            reason="length" if counts.finish == "length" and not reader.stopped else "stop",
+            reason="length" if spent.finish == "length" and not reader.stopped else "stop",
             usage=usage_of_choice(chat_usage, one.index, one.num_shared),
             choice=one.choice,
         )
 
-    async def _broken_off(self, one: _Completion, counts: _Counts) -> GenerateUsage:
-        """A stream that a stop string broke off gives no usage: take it from the session's counters."""
+    async def _broken_off(self, one: _Completion, spent: Spent) -> GenerateUsage:
         stats = await self._engine.stats(one.session)
-        num_prompt = len(one.prompt.ids)
         before = (one.num_shared or 0) if one.index == 0 else 0  # when the prompt was computed for all choices
-        num_reused = min(num_prompt, stats.total_reused_tokens - before)
-        return GenerateUsage(
-            num_prompt=num_prompt,
-            num_shared=num_reused,
-            num_computed=num_prompt - num_reused,
-            num_generated=counts.num_generated,
-            num_forced=counts.num_forced,
-            num_accepted=counts.num_accepted,
-            num_steps=counts.num_steps,
-        )
-
-
-class _Counts:
-    """What the deltas of one stream add up to."""
-
-    def __init__(self) -> None:
-        self.num_generated = self.num_forced = self.num_accepted = self.num_steps = 0
-        self.finish: FinishReason | None = None
-        self.usage: GenerateUsage | None = None
-
-    def add(self, delta: TokenDelta) -> None:
-        self.num_generated += len(delta.ids)
-        self.num_forced += delta.num_forced
-        self.num_accepted += delta.accepted
-        self.num_steps += not delta.accepted
-        self.finish, self.usage = delta.finish, delta.usage
+        return spent.broken_off(len(one.prompt.ids), stats.total_reused_tokens - before, 0)
 
 
 def _check(request: CompletionRequest) -> None:

@@ -12,6 +12,7 @@ from tenuto.chat.conversation import Reply, explain_break, splice
 from tenuto.chat.encoder import Encoded
 from tenuto.chat.held import HeldConversation
 from tenuto.chat.seen import Expectation
+from tenuto.chat.spent import Spent
 from tenuto.chat.turn import Turn
 from tenuto.errors import Cancelled, EngineClosed, SessionExists, SessionNotFound, TenutoError
 from tenuto.ids import SessionId, TokenId
@@ -19,7 +20,6 @@ from tenuto.protocol.chat import ChatUsage
 from tenuto.protocol.engine import (
     EngineClient,
     FinishReason,
-    GenerateUsage,
     SessionStats,
     TokenDelta,
     TokenLogprob,
@@ -76,10 +76,13 @@ class Generation:
         self._is_kept = False
         self._before: SessionStats | None = None  # asked only where a stop string may break the stream off
         self._end: tuple[TokenId, ...] = ()  # the id that ended the turn, if it was sampled
-        self._usage: GenerateUsage | None = None
-        self._num_generated = self._num_forced = self._num_accepted = self._num_steps = 0
-        self.finish: FinishReason | None = None
+        self._spent = Spent()
         self.reuse_break: str | None = None
+
+    @property
+    def finish(self) -> FinishReason | None:
+        """Why the engine's stream ended; None: it goes on, or was broken off."""
+        return self._spent.finish
 
     async def next(self) -> NewTokens | None:
         """The next ids; None after the last.
@@ -92,11 +95,7 @@ class Generation:
             return None
         delta = await self._begin() if self._stream is None else await anext(self._stream, None)
         assert delta is not None, "an engine's stream ends with a delta that says why"
-        self._num_generated += len(delta.ids)
-        self._num_forced += delta.num_forced
-        self._num_accepted += delta.accepted
-        self._num_steps += not delta.accepted
-        self.finish, self._usage = delta.finish, delta.usage
+        self._spent.add(delta)
         if delta.finish != "stop":
             return NewTokens(delta.ids, delta.logprobs)
         self._end = delta.ids[-1:]
@@ -191,11 +190,11 @@ class Generation:
             The reply, and the key under which it is looked for.
         """
         held = self._held
-        is_whole = self.finish is not None and len(kept) == self._num_generated - len(self._end)
+        is_whole = self.finish is not None and len(kept) == self._spent.num_generated - len(self._end)
         ids = (*self._encoded.ids, *kept, *(self._end if is_whole else ()))
         assert self._stream is not None, "a turn that is kept has begun"
         await self._stream.aclose()
-        if self._usage is None:
+        if self._spent.usage is None:
             await self._reckon_usage()
         try:
             if not is_whole and not held.is_temporary:
@@ -215,26 +214,15 @@ class Generation:
         """Why tokens that the caller may have expected to be held or shared had to be computed."""
         if self._held.lost is not None or self._held.conversation is not None:
             return self._held.lost
-        assert self._usage is not None
-        return self._expected.explain(self._usage.num_held + self._usage.num_shared)
+        usage = self._spent.usage
+        assert usage is not None
+        return self._expected.explain(usage.num_held + usage.num_shared)
 
     async def _reckon_usage(self) -> None:
-        """A stream that was broken off gives no usage: take it from what the session's counters gained."""
         assert self._before is not None, "only a stop string ends a turn early"
         after = await self._engine.stats(self._held.session)
-        num_prompt = len(self._encoded.ids)
-        num_reused = min(num_prompt, after.total_reused_tokens - self._before.total_reused_tokens)
-        num_held = min(self._before.num_computed, num_reused)
-        self._usage = GenerateUsage(
-            num_prompt=num_prompt,
-            num_held=num_held,
-            num_shared=num_reused - num_held,
-            num_computed=num_prompt - num_reused,
-            num_generated=self._num_generated,
-            num_forced=self._num_forced,
-            num_accepted=self._num_accepted,
-            num_steps=self._num_steps,
-        )
+        num_gained = after.total_reused_tokens - self._before.total_reused_tokens
+        self._spent.broken_off(len(self._encoded.ids), num_gained, self._before.num_computed)
 
     async def end(self) -> None:
         """Leave nothing running. Unless the turn was kept, cut the session back to what it held of the prompt before.
@@ -268,6 +256,6 @@ class Generation:
             ttft_s, total_s: of the turn, rendering and tokenising included.
             num_reasoning: ids of the reasoning.
         """
-        assert self._usage is not None and self._is_kept
-        counts = msgspec.structs.asdict(self._usage) | {"ttft_s": ttft_s, "total_s": total_s}
+        assert self._spent.usage is not None and self._is_kept
+        counts = msgspec.structs.asdict(self._spent.usage) | {"ttft_s": ttft_s, "total_s": total_s}
         return ChatUsage(**counts, num_reasoning=num_reasoning, reuse_break=self.reuse_break)

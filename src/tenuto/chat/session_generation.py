@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 from tenuto.chat.session_text import SessionTextReader
+from tenuto.chat.spent import Spent
 from tenuto.ids import SessionId, TokenId
-from tenuto.protocol.engine import EngineClient, GenerateParams, GenerateUsage, SessionStats, TokenDelta
+from tenuto.protocol.engine import EngineClient, GenerateParams, SessionStats, TokenDelta
 from tenuto.protocol.sessions import SessionEvent, SessionFinished
 
 
@@ -32,7 +33,7 @@ class SessionGeneration:
         self._params = params
         self._reader = reader
         self._stream: AsyncGenerator[TokenDelta, None] | None = None
-        self._num_generated = self._num_forced = self._num_accepted = self._num_steps = 0
+        self._spent = Spent()
 
     async def events(self, *, may_break_off: bool) -> AsyncGenerator[SessionEvent, None]:
         """All events; `stop` afterwards, whatever happened."""
@@ -41,7 +42,7 @@ class SessionGeneration:
         self._stream = cast("AsyncGenerator[TokenDelta, None]", deltas)
         reader = self._reader
         async for delta in self._stream:
-            self._count(delta)
+            self._spent.add(delta)
             num_content = len(delta.ids) - (delta.finish == "stop")
             given = reader.push(delta.ids[:num_content], delta.logprobs[:num_content])
             if given is not None:
@@ -68,37 +69,17 @@ class SessionGeneration:
         if self._stream is not None:
             await self._stream.aclose()
 
-    def _count(self, delta: TokenDelta) -> None:
-        self._num_generated += len(delta.ids)
-        self._num_forced += delta.num_forced
-        self._num_accepted += delta.accepted
-        self._num_steps += not delta.accepted
-
     async def _cut(self, before: SessionStats) -> AsyncGenerator[SessionEvent, None]:
         """Session and text end before the stop string."""
         await self.stop()
-        usage = self._usage(before, await self._engine.stats(self._session))
+        num_prompt = before.num_tokens + len(self._ids)
+        after = await self._engine.stats(self._session)
+        num_gained = after.total_reused_tokens - before.total_reused_tokens
+        usage = self._spent.broken_off(num_prompt, num_gained, before.num_computed)
         last, added = self._reader.cut()
-        num_tokens = before.num_tokens + len(self._ids) + self._reader.num_given
-        await self._engine.truncate(self._session, num_tokens)
+        await self._engine.truncate(self._session, num_prompt + self._reader.num_given)
         if added:
             await self._engine.append(self._session, added)
         if last is not None:
             yield last
         yield SessionFinished(reason="stop", stop=self._reader.found, input_ids=self._ids, usage=usage)
-
-    def _usage(self, before: SessionStats, after: SessionStats) -> GenerateUsage:
-        """A stream that was broken off gives no usage: take it from what the session's counters gained."""
-        num_prompt = before.num_tokens + len(self._ids)
-        num_reused = min(num_prompt, after.total_reused_tokens - before.total_reused_tokens)
-        num_held = min(before.num_computed, num_reused)
-        return GenerateUsage(
-            num_prompt=num_prompt,
-            num_held=num_held,
-            num_shared=num_reused - num_held,
-            num_computed=num_prompt - num_reused,
-            num_generated=self._num_generated,
-            num_forced=self._num_forced,
-            num_accepted=self._num_accepted,
-            num_steps=self._num_steps,
-        )
