@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
-from tenuto.errors import QueueFull
+from tenuto.errors import InvalidRequest, QueueFull
 
 T = TypeVar("T")
 
@@ -108,3 +108,31 @@ class Offload:
                 self._places.release()
                 raise QueueFull("the system starts no more threads; try again later") from error
             return await future
+
+
+class Preparation:
+    """Work that may be heavy, because of what a request holds: beside the event loop, and within a time.
+
+    Args:
+        max_threads: 0: on the event loop, for simulations and tests.
+    """
+
+    def __init__(self, name: str, max_threads: int, timeout_s: float) -> None:
+        self._offload = Offload(name, max_threads) if max_threads else None
+        self._timeout_s = timeout_s
+
+    async def run(self, work: Callable[[], T], too_slow: str, param: str | None = None) -> T:
+        """What the work gives.
+
+        Args:
+            too_slow: said where it takes too long, with `{limit}` for the time.
+            param: the field of the request that is to blame.
+
+        Raises what it raises, InvalidRequest if it takes too long, and QueueFull as `Offload.run`.
+        """
+        if self._offload is None:
+            return work()
+        try:
+            return await self._offload.run(work, self._timeout_s)
+        except TimeoutError as error:
+            raise InvalidRequest(too_slow.format(limit=f"{self._timeout_s:g} s"), param) from error

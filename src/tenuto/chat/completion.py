@@ -18,7 +18,7 @@ from tenuto.chat.spent import Spent
 from tenuto.clock import Clock
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import IdSource, SessionId, TokenId
-from tenuto.offload import Offload
+from tenuto.offload import Preparation
 from tenuto.protocol.chat import ChatUsage, TextDelta
 from tenuto.protocol.completion import (
     MAX_COMPLETIONS,
@@ -82,7 +82,7 @@ class LocalCompletionClient:
         self._ids = ids
         self._clock = clock
         self._limits = limits
-        self._preparing = Offload("tenuto-complete", limits.prepare_threads) if limits.prepare_threads else None
+        self._preparing = Preparation("tenuto-complete", limits.prepare_threads, limits.prepare_s)
 
     async def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
         """See `CompletionClient.complete`.
@@ -105,15 +105,8 @@ class LocalCompletionClient:
         def work() -> list[_Prompt]:
             return [self._read(request, place, engine.max_model_tokens) for place in range(len(request.prompts))]
 
-        if self._preparing is None:
-            return work()
-        try:
-            return await self._preparing.run(work, self._limits.prepare_s)
-        except TimeoutError as error:
-            raise InvalidRequest(
-                f"the prompts took longer than {self._limits.prepare_s:g} s to encode; send fewer or shorter ones",
-                "prompt",
-            ) from error
+        too_slow = "the prompts took longer than {limit} to encode; send fewer or shorter ones"
+        return await self._preparing.run(work, too_slow, "prompt")
 
     def _read(self, request: CompletionRequest, place: int, max_tokens: int) -> _Prompt:
         """Raises InvalidRequest, ContextLengthError."""
@@ -138,9 +131,7 @@ class LocalCompletionClient:
         return _Prompt(tuple(ids), echoed, place * request.n)
 
     def _encode(self, text: str) -> tuple[TokenId, ...]:
-        ids = tuple(self._tokenizer.encode_with_control(text))
-        bos = self._tokenizer.bos_id
-        return (bos, *ids) if self._tokenizer.add_bos and bos is not None and ids[:1] != (bos,) else ids
+        return self._tokenizer.opened(self._tokenizer.encode_with_control(text))
 
     async def _of_prompt(
         self, prompt: _Prompt, request: CompletionRequest, start_s: float

@@ -23,9 +23,9 @@ from tenuto.chat.reply import ReplyReader
 from tenuto.chat.seen import Expectation, SeenConversations
 from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
-from tenuto.errors import InvalidRequest, SessionNotFound
+from tenuto.errors import SessionNotFound
 from tenuto.ids import IdSource, SessionId, TokenId
-from tenuto.offload import Offload
+from tenuto.offload import Preparation
 from tenuto.protocol.chat import ChatFinishReason, ChatRequest, ModelEvent, ModelInfo, ReplyFinished
 from tenuto.protocol.engine import EngineClient, EngineInfo
 from tenuto.protocol.grammar import ReasoningFrame
@@ -81,7 +81,7 @@ class LocalModelClient:
         self._held = HeldConversations(limits.max_sessions)
         self._seen = SeenConversations(limits.encoding.max_seen_messages)
         self._relaxations = RelaxationLog()
-        self._preparing = Offload("tenuto-chat", limits.prepare_threads) if limits.prepare_threads else None
+        self._preparing = Preparation("tenuto-chat", limits.prepare_threads, limits.prepare_s)
         self._engine_info: EngineInfo | None = None
         self.releases = LocalReleases(engine, self._encode, clock, ComputedRuns())
 
@@ -185,16 +185,8 @@ class LocalModelClient:
         return encoded, self._seen.explain(encoded.conversation, encoded.rewritten)
 
     async def _prepare(self, work: Callable[[], T]) -> T:
-        """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
-        if self._preparing is None:
-            return work()
-        try:
-            return await self._preparing.run(work, self._limits.prepare_s)
-        except TimeoutError as error:
-            raise InvalidRequest(
-                f"the request took longer than {self._limits.prepare_s:g} s to prepare; send shorter messages or "
-                "simpler tools"
-            ) from error
+        too_slow = "the request took longer than {limit} to prepare; send shorter messages or simpler tools"
+        return await self._preparing.run(work, too_slow)
 
     def _reader(self, turn: Turn, encoded: Encoded) -> ReplyReader:
         tool_format = self._text.tool_format if turn.may_call else None

@@ -13,7 +13,7 @@ from tenuto.chat.session_generation import SessionGeneration
 from tenuto.chat.session_text import SessionTextReader
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import SessionId, TokenId
-from tenuto.offload import Offload
+from tenuto.offload import Preparation
 from tenuto.protocol.engine import EngineClient, GenerateParams, SessionStats
 from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.protocol.sessions import (
@@ -51,7 +51,7 @@ class LocalSessionClient:
         self._tokenizer = tokenizer
         self._chat = chat
         self._limits = limits
-        self._encoding = Offload("tenuto-sessions", limits.prepare_threads) if limits.prepare_threads else None
+        self._encoding = Preparation("tenuto-sessions", limits.prepare_threads, limits.prepare_s)
 
     async def open(self, session: SessionId, *, parent: SessionId | None = None, hints: RunHints = RunHints()) -> None:
         with self._chat.lend(session):
@@ -134,15 +134,7 @@ class LocalSessionClient:
             text = MarkedText(added.text, choose_mark([added.text])) if added.control else added.text
             return tuple(tokenizer.encode(text, tokenizer.position_after(held)))
 
-        if self._encoding is None:
-            ids = encode()
-        else:
-            try:
-                ids = await self._encoding.run(encode, self._limits.prepare_s)
-            except TimeoutError as error:
-                limit = f"{self._limits.prepare_s:g} s"
-                raise InvalidRequest(f"the text took longer than {limit} to encode; send less", "text") from error
-        bos = tokenizer.bos_id
-        if not held and tokenizer.add_bos and bos is not None and ids[:1] != (bos,):
-            ids = (bos, *ids)
+        ids = await self._encoding.run(encode, "the text took longer than {limit} to encode; send less", "text")
+        if not held:
+            ids = tokenizer.opened(ids)
         return ids, (*held[-1:], *ids)[-1:]

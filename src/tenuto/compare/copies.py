@@ -55,13 +55,12 @@ def _tasks(
     tokenizer: Tokenizer, make: Callable[[random.Random], tuple[str, ...]], num_lines: int
 ) -> tuple[CopyTask, ...]:
     chance = random.Random(_SEED)
-    bos = (tokenizer.bos_id,) if tokenizer.add_bos and tokenizer.bos_id is not None else ()
     found = []
     for number in range(num_lines):
         drawn = (make(chance) for _ in range(_NUM_EXAMPLES + 1))
         *shown, line = (shapes[number % len(shapes)] for shapes in drawn)  # examples have the shape of the line
         prompt = "".join(f"Line: {each}\nCopy: {each}\n\n" for each in shown) + f"Line: {line}\nCopy:"
-        prompt_ids = (*bos, *tokenizer.encode(prompt, "after_control" if bos else "start"))
+        prompt_ids = (*tokenizer.opening, *tokenizer.encode(prompt, "after_control" if tokenizer.opening else "start"))
         found.append(CopyTask(line, prompt_ids, tuple(tokenizer.encode(f" {line}\n", "inside"))))
     return tuple(found)
 

@@ -57,8 +57,8 @@ class Reading:
 
 
 def _ids(text: Text, tokenizer: Tokenizer, limit: int) -> tuple[TokenId, ...]:
-    bos = (tokenizer.bos_id,) if tokenizer.add_bos and tokenizer.bos_id is not None else ()
-    ids = (*bos, *tokenizer.encode(text.content, "after_control" if bos else "start"))[:limit]
+    opening = tokenizer.opening
+    ids = (*opening, *tokenizer.encode(text.content, "after_control" if opening else "start"))[:limit]
     if len(ids) < 2:
         raise ConfigError(f"text {text.name}: it has {len(ids)} tokens, too few to predict one from another")
     return ids

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +14,10 @@ from tenuto.clock import Clock
 from tenuto.embedding.inputs import TextRules, read_inputs
 from tenuto.embedding.poolers import Pooler
 from tenuto.errors import Cancelled, InvalidRequest
-from tenuto.offload import Offload
+from tenuto.offload import Preparation
 from tenuto.protocol.embedding import EmbedderInfo, Embeddings, EmbedRequest, EmbedUsage
 
-T = TypeVar("T")
-
+TOO_SLOW = "the texts took longer than {limit} to encode; send fewer or shorter texts"
 _LEAST_NORM = 1e-12  # a vector of zeros stays one
 
 
@@ -51,7 +49,7 @@ class LocalEmbedder:
         self._info = info
         self._clock = clock
         self._limits = limits
-        self._preparing = Offload("tenuto-embed", max_threads=2)
+        self._preparing = Preparation("tenuto-embed", 2, limits.prepare_s)
 
     async def info(self) -> EmbedderInfo:
         return self._info
@@ -64,7 +62,7 @@ class LocalEmbedder:
         pooling = self._info.pooling if request.pooling is None else request.pooling
         normalise = self._info.normalise if request.normalise is None else request.normalise
         async with within(request.timeout_s, self._limits):
-            read = await prepare(self._preparing, lambda: read_inputs(request, self._rules), self._limits)
+            read = await self._preparing.run(lambda: read_inputs(request, self._rules), TOO_SLOW)
             pooled = await self._pooler.pool(read.texts, pooling, request.hints)
         usage = EmbedUsage(
             num_tokens=read.num_tokens,
@@ -114,13 +112,3 @@ async def within(timeout_s: float | None, limits: EmbedLimits) -> AsyncIterator[
             yield
     except TimeoutError as error:
         raise Cancelled(f"the request was given up after {limit:g} s; send fewer or shorter texts") from error
-
-
-async def prepare(offload: Offload, work: Callable[[], T], limits: EmbedLimits) -> T:
-    """Work that may be heavy, because of what a request holds. Raises InvalidRequest if it takes too long."""
-    try:
-        return await offload.run(work, limits.prepare_s)
-    except TimeoutError as error:
-        raise InvalidRequest(
-            f"the texts took longer than {limits.prepare_s:g} s to encode; send fewer or shorter texts"
-        ) from error

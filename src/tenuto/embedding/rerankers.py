@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tenuto.clock import Clock
-from tenuto.embedding.embedder import EmbedLimits, check_count, check_texts, prepare, within
+from tenuto.embedding.embedder import TOO_SLOW, EmbedLimits, check_count, check_texts, within
 from tenuto.embedding.inputs import TextRules, read_pairs
 from tenuto.embedding.text_queue import QueuedText, TextQueue
 from tenuto.errors import InvalidRequest
-from tenuto.offload import Offload
+from tenuto.offload import Preparation
 from tenuto.protocol.embedding import (
     EmbeddingClient,
     EmbedRequest,
@@ -53,7 +53,7 @@ class CrossEncoderReranker:
         self._sigmoid = sigmoid
         self._clock = clock
         self._limits = limits
-        self._preparing = Offload("tenuto-rerank", max_threads=2)
+        self._preparing = Preparation("tenuto-rerank", 2, limits.prepare_s)
 
     async def info(self) -> RerankerInfo:
         return self._info
@@ -62,10 +62,8 @@ class CrossEncoderReranker:
         started = self._clock.now()
         _check(request, self._limits)
         async with within(request.timeout_s, self._limits):
-            read = await prepare(
-                self._preparing,
-                lambda: read_pairs(request.query, request.documents, self._rules, truncate=request.truncate),
-                self._limits,
+            read = await self._preparing.run(
+                lambda: read_pairs(request.query, request.documents, self._rules, truncate=request.truncate), TOO_SLOW
             )
             scores = (await self._queue.run([QueuedText(text, "first") for text in read.texts]))[:, 0]
         if self._sigmoid:

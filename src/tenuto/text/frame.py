@@ -87,9 +87,8 @@ def frame_of(files: TokenizerFiles, tokenizer: Tokenizer) -> Frame:
     frame = Frame() if files.json_path is None else read_frame(files.json_path, tokenizer.vocab_size)
     if frame.num_special():
         return frame
-    start = (tokenizer.bos_id,) if tokenizer.add_bos and tokenizer.bos_id is not None else ()
     end = () if files.end_id is None else (TokenId(files.end_id),)
-    return Frame((Piece(start, 0), Piece("A", 0), Piece(end, 0)))
+    return Frame((Piece(tokenizer.opening, 0), Piece("A", 0), Piece(end, 0)))
 
 
 def read_frame(path: Path, vocab_size: int) -> Frame:

@@ -59,6 +59,9 @@ class Tokenizer:
         self.eos_ids: frozenset[TokenId] = frozenset(map(TokenId, (*files.eos_ids, *turn_ends)))
         self.bos_id = None if files.bos_id is None else TokenId(files.bos_id)
         self.add_bos = files.add_bos and files.bos_id is not None
+        self.opening = (
+            (self.bos_id,) if self.add_bos and self.bos_id is not None else ()
+        )  # ids that every text begins with
         self.strips_space = vocabulary.strips_space
         # Those around reasoning are always shown: it is told apart from the answer wherever a chat is read.
         self._hidden = vocabulary.special - {vocabulary.control.get(tag) for pair in KNOWN_TAGS for tag in pair}
@@ -118,6 +121,11 @@ class Tokenizer:
     def encode_with_control(self, text: str) -> list[TokenId]:
         """Control-token strings anywhere in the text become their ids: for text that is trusted as a whole."""
         return self.encode(MarkedText(text, choose_mark([text])))
+
+    def opened(self, ids: Sequence[TokenId]) -> tuple[TokenId, ...]:
+        """The ids of a whole text, with those before them that every text begins with, unless they stand there."""
+        opening, ids = self.opening, tuple(ids)
+        return ids if ids[: len(opening)] == opening else (*opening, *ids)
 
     def position_after(self, ids: Sequence[TokenId]) -> Position:
         """Where text stands that follows these ids."""
