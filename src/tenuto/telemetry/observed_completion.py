@@ -6,9 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import cast
 
-from tenuto.errors import TenutoError
 from tenuto.protocol.completion import CompletionClient, CompletionEvent, CompletionFinished, CompletionRequest
-from tenuto.telemetry.observed_model import INTERNAL
 from tenuto.telemetry.telemetry import Telemetry
 
 
@@ -21,18 +19,11 @@ class ObservedCompletion:
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[CompletionEvent, None]:
         telemetry = self._telemetry
-        work = telemetry.start_work("text_completion", request.hints)
         events = cast("AsyncGenerator[CompletionEvent, None]", self._completion.complete(request))
-        try:
+        with telemetry.work("text_completion", request.hints) as work:
             async with aclosing(events):
                 async for event in events:
-                    if work.first_token_s is None:
-                        telemetry.first_token(work)
+                    telemetry.token(work)
                     if isinstance(event, CompletionFinished):
                         telemetry.replied(work, event.usage, event.reason, None)
                     yield event
-        except Exception as error:
-            telemetry.failed(work, error.code if isinstance(error, TenutoError) else INTERNAL)
-            raise
-        finally:
-            telemetry.end_work(work)

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import cast
 
-from tenuto.errors import TenutoError
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.engine import SessionStats
 from tenuto.protocol.hints import ExpectedWait, RunHints
@@ -19,7 +18,6 @@ from tenuto.protocol.sessions import (
     SessionGenerate,
     SessionInput,
 )
-from tenuto.telemetry.observed_model import INTERNAL
 from tenuto.telemetry.telemetry import Telemetry
 
 
@@ -40,21 +38,15 @@ class ObservedSessions:
 
     async def generate(self, session: SessionId, request: SessionGenerate) -> AsyncGenerator[SessionEvent, None]:
         telemetry = self._telemetry
-        work = telemetry.start_work("generate", request.hints, session)
         events = cast("AsyncGenerator[SessionEvent, None]", self._sessions.generate(session, request))
-        try:
+        with telemetry.work("generate", request.hints, session) as work:
             async with aclosing(events):
                 async for event in events:
-                    if isinstance(event, SessionDelta) and work.first_token_s is None:
-                        telemetry.first_token(work)
+                    if isinstance(event, SessionDelta):
+                        telemetry.token(work)
                     if isinstance(event, SessionFinished):
                         telemetry.replied(work, event.usage, event.reason, None)
                     yield event
-        except Exception as error:
-            telemetry.failed(work, error.code if isinstance(error, TenutoError) else INTERNAL)
-            raise
-        finally:
-            telemetry.end_work(work)
 
     async def suspend(self, session: SessionId, wait: ExpectedWait) -> None:
         await self._sessions.suspend(session, wait)

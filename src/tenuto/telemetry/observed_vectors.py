@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from tenuto.errors import TenutoError
 from tenuto.protocol.embedding import (
     EmbedderInfo,
     EmbeddingClient,
@@ -17,7 +13,6 @@ from tenuto.protocol.embedding import (
     RerankerInfo,
     RerankRequest,
 )
-from tenuto.telemetry.observed_model import INTERNAL
 from tenuto.telemetry.record import Work
 from tenuto.telemetry.telemetry import Telemetry
 
@@ -33,8 +28,7 @@ class ObservedEmbedder:
         return await self._embedder.info()
 
     async def embed(self, request: EmbedRequest) -> Embeddings:
-        work = self._telemetry.start_work("embeddings", request.hints)
-        with _told(self._telemetry, work):
+        with self._telemetry.work("embeddings", request.hints) as work:
             embeddings = await self._embedder.embed(request)
             _add(work, embeddings.usage)
             return embeddings
@@ -51,22 +45,10 @@ class ObservedReranker:
         return await self._reranker.info()
 
     async def rerank(self, request: RerankRequest) -> Ranking:
-        work = self._telemetry.start_work("rerank", request.hints)
-        with _told(self._telemetry, work):
+        with self._telemetry.work("rerank", request.hints) as work:
             ranking = await self._reranker.rerank(request)
             _add(work, ranking.usage)
             return ranking
-
-
-@contextmanager
-def _told(telemetry: Telemetry, work: Work) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        telemetry.failed(work, error.code if isinstance(error, TenutoError) else INTERNAL)
-        raise
-    finally:
-        telemetry.end_work(work)
 
 
 def _add(work: Work, usage: EmbedUsage) -> None:

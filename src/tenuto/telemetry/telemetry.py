@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
 from tenuto.clock import Clock
+from tenuto.errors import TenutoError
 from tenuto.ids import RequestId
 from tenuto.protocol.chat import ChatRequest, ChatUsage, ModelInfo
 from tenuto.protocol.engine import GenerateUsage
@@ -15,6 +17,8 @@ from tenuto.protocol.messages import Message
 from tenuto.telemetry.metrics import ServerMetrics
 from tenuto.telemetry.record import Operation, RequestRecord, Work, current_record, set_current_record
 from tenuto.telemetry.tracing import Tracing
+
+_INTERNAL = "internal_error"  # the kind of an error that is none of ours
 
 _log = structlog.get_logger("tenuto.server")
 
@@ -60,23 +64,33 @@ class Telemetry:
 
     # Calls on the model
 
-    def start_work(self, operation: Operation, hints: RunHints, session: str | None = None) -> Work:
+    @contextmanager
+    def work(self, operation: Operation, hints: RunHints, session: str | None = None) -> Iterator[Work]:
         """A call on the model, for the request of this task; outside of any request it is counted nowhere."""
         work = Work(operation, self._clock.now(), run=hints.run, session=session)
         record = current_record()
         if record is not None:
             record.works.append(work)
             self._event("queued")
-        return work
+        try:
+            yield work
+        except Exception as error:
+            self._failed(work, error.code if isinstance(error, TenutoError) else _INTERNAL)
+            raise
+        finally:
+            work.end_s = self._clock.now()
+            self._event("finished")
 
     def asked(self, request: ChatRequest) -> None:
         record = current_record()
         if self._tracing is not None and record is not None and record.span is not None:
             self._tracing.asked(record, request)
 
-    def first_token(self, work: Work) -> None:
-        work.first_token_s = self._clock.now()
-        self._event("first_token")
+    def token(self, work: Work) -> None:
+        """Something of a reply has come; the first is told of."""
+        if work.first_token_s is None:
+            work.first_token_s = self._clock.now()
+            self._event("first_token")
 
     def replied(self, work: Work, usage: ChatUsage | GenerateUsage, reason: str, message: Message | None) -> None:
         """One of the call's replies is whole."""
@@ -98,15 +112,11 @@ class Telemetry:
         if self._tracing is not None and record is not None and record.span is not None and message is not None:
             self._tracing.replied(record, message)
 
-    def failed(self, work: Work, kind: str) -> None:
+    def _failed(self, work: Work, kind: str) -> None:
         work.error = kind
         record = current_record()
         if record is not None:
             record.error = kind
-
-    def end_work(self, work: Work) -> None:
-        work.end_s = self._clock.now()
-        self._event("finished")
 
     def _event(self, name: str) -> None:
         record = current_record()
