@@ -8,22 +8,18 @@ from typing import Any
 from tenuto.errors import InvalidRequest
 from tenuto.ids import CallId, RequestId
 from tenuto.protocol.chat import AllowedTools, ChatRequest, NamedTool, ToolChoice
-from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.server.limits import ServerLimits
 from tenuto.server.reasoning_fields import reasoning_of
 from tenuto.server.sampling_fields import sampling_of, stops_of
 from tenuto.server.tool_fields import (
-    JSON_OBJECT,
-    NO_PARAMETERS,
     allowed_tools,
     check_declared,
-    json_schema_grammar,
     read_arguments,
     tool_specs,
 )
-from tenuto.server.wire import AllowedToolsChoice, CallInHistory, ChatCompletionBody, ContentPart, WireMessage, WireTool
+from tenuto.server.wire import AllowedToolsChoice, CallInHistory, ChatCompletionBody, ContentPart, WireMessage
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
 NOT_SERVED: dict[str, tuple[Any, ...]] = {
@@ -40,7 +36,7 @@ def to_chat_request(
     body: ChatCompletionBody, request_id: RequestId, limits: ServerLimits, hints: RunHints = RunHints()
 ) -> ChatRequest:
     """Raises InvalidRequest."""
-    tools = tool_specs((f"tools[{i}].function.name", _tool(tool)) for i, tool in enumerate(body.tools or ()))
+    tools = tool_specs((f"tools[{i}].function.name", tool.function.spec()) for i, tool in enumerate(body.tools or ()))
     if body.stream_options is not None and not body.stream:
         raise InvalidRequest("stream_options: only with stream", "stream_options")
     reasoning = reasoning_of(body)
@@ -50,7 +46,7 @@ def to_chat_request(
         tools=tools,
         tool_choice=choice,
         parallel_tool_calls=body.parallel_tool_calls is not False,
-        response=_response(body),
+        response=None if body.response_format is None else body.response_format.grammar(),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         sampling=sampling_of(body, request_id),
         n=body.n or 1,
@@ -69,28 +65,6 @@ def _logprobs(body: ChatCompletionBody) -> int | None:
     if body.top_logprobs:
         raise InvalidRequest("top_logprobs: only with logprobs", "top_logprobs")
     return None
-
-
-def _tool(tool: WireTool) -> ToolSpec:
-    function = tool.function
-    return ToolSpec(
-        name=function.name,
-        description=function.description or "",
-        parameters=function.parameters or NO_PARAMETERS,
-        strict=bool(function.strict),
-    )
-
-
-def _response(body: ChatCompletionBody) -> GrammarSpec | None:
-    asked = body.response_format
-    if asked is None or asked.type == "text":
-        return None
-    if asked.type == "json_object":
-        return JSON_OBJECT
-    if asked.json_schema is None:
-        path = "response_format.json_schema"
-        raise InvalidRequest(f"{path} is required of the type json_schema", path)
-    return json_schema_grammar(asked.json_schema.schema_)
 
 
 def _tool_choice(body: ChatCompletionBody, tools: tuple[ToolSpec, ...]) -> ToolChoice | AllowedTools:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field
 
 from tenuto.errors import InvalidRequest
 from tenuto.protocol.chat import AllowedTools
@@ -12,12 +14,52 @@ from tenuto.protocol.grammar import GrammarSpec
 from tenuto.protocol.messages import ToolSpec
 from tenuto.server.body import decode_json
 from tenuto.server.limits import ServerLimits
+from tenuto.server.wire_shape import Wire
 
-JSON_OBJECT = GrammarSpec(kind="json_schema", source='{"type": "object"}')
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+_JSON_OBJECT = GrammarSpec(kind="json_schema", source='{"type": "object"}')
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-def json_schema_grammar(schema: dict[str, Any]) -> GrammarSpec:
+class FunctionSpec(Wire):
+    """A tool the model may call."""
+
+    name: str = Field(min_length=1, max_length=64, description="unique among the tools")
+    description: str | None = Field(None, description="what it does and when to call it, for the model")
+    parameters: dict[str, Any] | None = Field(
+        None, description="JSON Schema of the arguments object; missing: no arguments"
+    )
+    strict: bool | None = Field(
+        None,
+        description="true: a schema that cannot be held exactly is refused. Otherwise calls are decoded under what of "
+        "it can be held, and the rest is logged",
+    )
+
+    def spec(self) -> ToolSpec:
+        return ToolSpec(
+            name=self.name,
+            description=self.description or "",
+            parameters=self.parameters or _NO_PARAMETERS,
+            strict=bool(self.strict),
+        )
+
+
+AnswerFormat: TypeAlias = Literal["text", "json_object", "json_schema"]
+
+
+def answer_grammar(kind: AnswerFormat, schema: dict[str, Any] | None, path: str) -> GrammarSpec | None:
+    """What an answer's text must be.
+
+    Args:
+        path: of the schema in the body.
+
+    Raises InvalidRequest if the schema is needed and missing.
+    """
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return _JSON_OBJECT
+    if schema is None:
+        raise InvalidRequest(f"{path} is required of the type json_schema", path)
     return GrammarSpec(kind="json_schema", source=json.dumps(schema, ensure_ascii=False))
 
 

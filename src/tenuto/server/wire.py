@@ -8,9 +8,11 @@ from pydantic import Discriminator, Field, Tag
 
 from tenuto.protocol.chat import MAX_CHOICES
 from tenuto.protocol.engine import MAX_TOP_LOGPROBS
+from tenuto.protocol.grammar import GrammarSpec
 from tenuto.server.hints.wire import HintFields
 from tenuto.server.reasoning_fields import ReasoningFields
 from tenuto.server.sampling_fields import SamplingFields, StopField
+from tenuto.server.tool_fields import FunctionSpec, answer_grammar
 from tenuto.server.wire_shape import Wire, either
 
 
@@ -64,19 +66,6 @@ class WireMessage(Wire):
     function_call: dict[str, Any] | None = Field(None, description="not served: send tool_calls")
 
 
-class FunctionSpec(Wire):
-    name: str = Field(min_length=1, max_length=64, description="unique among the tools")
-    description: str | None = Field(None, description="what it does and when to call it, for the model")
-    parameters: dict[str, Any] | None = Field(
-        None, description="JSON Schema of the arguments object; missing: no arguments"
-    )
-    strict: bool | None = Field(
-        None,
-        description="true: a schema that cannot be held exactly is refused. Otherwise calls are decoded under what of "
-        "it can be held, and the rest is logged",
-    )
-
-
 class WireTool(Wire):
     type: Literal["function"] = Field(description='`"function"`')
     function: FunctionSpec
@@ -121,6 +110,11 @@ class ResponseFormat(Wire):
 
     type: Literal["text", "json_object", "json_schema"] = Field(description="`text`, `json_object` or `json_schema`")
     json_schema: JsonSchemaSpec | None = Field(None, description="with `json_schema`, required: the schema")
+
+    def grammar(self) -> GrammarSpec | None:
+        """Raises InvalidRequest."""
+        schema = None if self.json_schema is None else self.json_schema.schema_
+        return answer_grammar(self.type, schema, "response_format.json_schema")
 
 
 class StreamOptions(Wire):

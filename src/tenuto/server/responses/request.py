@@ -25,11 +25,9 @@ from tenuto.server.responses.wire import (
 )
 from tenuto.server.sampling_fields import DEFAULT_TEMPERATURE, sampling_of, stops_of
 from tenuto.server.tool_fields import (
-    JSON_OBJECT,
-    NO_PARAMETERS,
     allowed_tools,
+    answer_grammar,
     check_declared,
-    json_schema_grammar,
     tool_specs,
 )
 from tenuto.server.wire_shape import parse_body
@@ -130,7 +128,7 @@ class Asked:
     def chat_request(self, request_id: RequestId, hints: RunHints) -> ChatRequest:
         """Raises InvalidRequest."""
         body = self.body
-        tools = tool_specs((f"tools[{i}].name", _tool(tool)) for i, tool in enumerate(body.tools or ()))
+        tools = tool_specs((f"tools[{i}].name", tool.spec()) for i, tool in enumerate(body.tools or ()))
         system = (Message(role="system", content=body.instructions),) if body.instructions else ()
         choice = _tool_choice(body, tools)
         effort = body.reasoning.effort if body.reasoning is not None else None
@@ -148,15 +146,6 @@ class Asked:
             template_options=() if effort is None else (("reasoning_effort", effort),),
             hints=hints,
         )
-
-
-def _tool(tool: FunctionTool) -> ToolSpec:
-    return ToolSpec(
-        name=tool.name,
-        description=tool.description or "",
-        parameters=tool.parameters or NO_PARAMETERS,
-        strict=bool(tool.strict),
-    )
 
 
 def _tool_choice(body: ResponseCreateBody, tools: tuple[ToolSpec, ...]) -> ToolChoice | AllowedTools:
@@ -179,13 +168,7 @@ def _tool_choice(body: ResponseCreateBody, tools: tuple[ToolSpec, ...]) -> ToolC
 
 def _response(body: ResponseCreateBody) -> GrammarSpec | None:
     asked = body.text.format if body.text is not None else None
-    if asked is None or asked.type == "text":
-        return None
-    if asked.type == "json_object":
-        return JSON_OBJECT
-    if asked.schema_ is None:
-        raise InvalidRequest("text.format.schema is required of the type json_schema", "text.format.schema")
-    return json_schema_grammar(asked.schema_)
+    return None if asked is None else answer_grammar(asked.type, asked.schema_, "text.format.schema")
 
 
 def _logprobs(body: ResponseCreateBody) -> int | None:

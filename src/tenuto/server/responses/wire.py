@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from tenuto.protocol.engine import MAX_TOP_LOGPROBS
 from tenuto.server.sampling_fields import SamplingFields, StopField
+from tenuto.server.tool_fields import FunctionSpec
 from tenuto.server.wire_shape import FirstErrorOnly, Wire, either
 
 MAX_METADATA = 16
@@ -110,20 +111,10 @@ Item = Annotated[
 ]
 
 
-class FunctionTool(Wire):
+class FunctionTool(FunctionSpec):
     """A tool the model may call. Hosted tools are refused by name."""
 
     type: Literal["function"]
-    name: str = Field(min_length=1, max_length=64, description="unique among the tools")
-    description: str | None = Field(None, description="what it does and when to call it, for the model")
-    parameters: dict[str, Any] | None = Field(
-        None, description="JSON Schema of the arguments object; missing: no arguments"
-    )
-    strict: bool | None = Field(
-        None,
-        description="true: a schema that cannot be held exactly is refused. Otherwise calls are decoded under what of "
-        "it can be held, and the rest is logged",
-    )
 
 
 class ToolName(Wire):

@@ -10,7 +10,6 @@ from tenuto.protocol.sessions import SessionGenerate, SessionInput, SessionText
 from tenuto.server.limits import ServerLimits
 from tenuto.server.sampling_fields import sampling_of, stops_of
 from tenuto.server.sessions.wire import InputFields, RunFields, SessionGenerateBody
-from tenuto.server.tool_fields import JSON_OBJECT, json_schema_grammar
 
 _MAX_ID = 2**31 - 1
 
@@ -64,14 +63,7 @@ def _grammar(body: SessionGenerateBody) -> GrammarSpec | None:
         if asked is not None and asked.type != "text":
             raise InvalidRequest("grammar and response_format are both given; send one of them", "grammar")
         return GrammarSpec(kind=body.grammar.kind, source=body.grammar.source)
-    if asked is None or asked.type == "text":
-        return None
-    if asked.type == "json_object":
-        return JSON_OBJECT
-    if asked.json_schema is None:
-        path = "response_format.json_schema"
-        raise InvalidRequest(f"{path} is required of the type json_schema", path)
-    return json_schema_grammar(asked.json_schema.schema_)
+    return None if asked is None else asked.grammar()
 
 
 def _ids(values: list[int], param: str) -> tuple[TokenId, ...]:
