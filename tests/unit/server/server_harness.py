@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -77,6 +78,7 @@ class Live:
 
     model: ScriptedModel
     server: WebServer
+    stop: Callable[[], None]  # from any thread
 
     @property
     def url(self) -> str:
@@ -84,9 +86,15 @@ class Live:
 
 
 @contextlib.contextmanager
-def live(script: Script, limits: ServerLimits = ServerLimits()) -> Iterator[Live]:
+def live(
+    script: Script,
+    limits: ServerLimits = ServerLimits(),
+    *,
+    tls: ssl.SSLContext | None = None,
+    drain_deadline_s: float = 20,
+) -> Iterator[Live]:
     model, app = build(script, limits)
-    server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=5)
+    server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=drain_deadline_s, tls=tls, limits=limits)
     listening = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -94,14 +102,18 @@ def live(script: Script, limits: ServerLimits = ServerLimits()) -> Iterator[Live
         loops.append(asyncio.get_running_loop())
         await server.run(lambda _: listening.set())
 
+    def stop() -> None:
+        loops[0].call_soon_threadsafe(server.stop)
+
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
     try:
         assert listening.wait(20)
-        yield Live(model, server)
+        yield Live(model, server, stop)
     finally:
-        loops[0].call_soon_threadsafe(server.stop)
-        thread.join(20)
+        with contextlib.suppress(RuntimeError):  # it ended already
+            stop()
+        thread.join(drain_deadline_s + 15)
         assert not thread.is_alive()
 
 

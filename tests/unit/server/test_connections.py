@@ -7,47 +7,20 @@ import contextlib
 import json
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 import trustme
-from server_harness import CHAT, Live, build, until
+from server_harness import CHAT, Live, live, until
 
 from tenuto.errors import ConfigError
-from tenuto.server import ServerLimits, WebServer
+from tenuto.server import ServerLimits
 from tenuto.server.tls import load_tls
 from tenuto.testing.scripted_model import Reply
 
 BODY = {"model": "smol", "messages": [{"role": "user", "content": "你好"}]}
-
-
-@contextlib.contextmanager
-def serving(script: object, limits: ServerLimits = ServerLimits(), tls: ssl.SSLContext | None = None) -> Iterator[Live]:
-    model, app = build(script, limits)  # type: ignore[arg-type]
-    server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=20, tls=tls, limits=limits)
-    listening = threading.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def main() -> None:
-        loops.append(asyncio.get_running_loop())
-        await server.run(lambda _: listening.set())
-
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    try:
-        assert listening.wait(20)
-        live = Live(model, server)
-        live.stop = lambda: loops[0].call_soon_threadsafe(server.stop)  # type: ignore[attr-defined]
-        yield live
-    finally:
-        with contextlib.suppress(RuntimeError):  # it ended already
-            loops[0].call_soon_threadsafe(server.stop)
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def connected(server: Live) -> socket.socket:
@@ -63,7 +36,7 @@ def read_all(raw: socket.socket) -> bytes:
 
 
 def test_one_connection_too_many_is_told_and_closed_and_the_others_live():
-    with serving(lambda _: "好", ServerLimits(max_connections=3)) as server:
+    with live(lambda _: "好", ServerLimits(max_connections=3)) as server:
         held = [connected(server) for _ in range(3)]
         until(lambda: len(server.server._server.server_state.connections) == 3)
         answer = read_all(connected(server))
@@ -82,7 +55,7 @@ HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.mark.parametrize("first", [b"", b"GET /hea", HEAD[:-2], HEAD + b"G", HEAD + HEAD[:-1]])
 def test_a_head_that_does_not_become_whole_ends_its_connection(first: bytes):
     """Slow loris: on a fresh connection, and after an answer on one that is kept."""
-    with serving([], ServerLimits(header_deadline_s=0.3)) as server:
+    with live([], ServerLimits(header_deadline_s=0.3)) as server:
         raw = connected(server)
         raw.sendall(first)
         answer = read_all(raw)
@@ -91,7 +64,7 @@ def test_a_head_that_does_not_become_whole_ends_its_connection(first: bytes):
 
 
 def test_a_byte_at_a_time_does_not_help():
-    with serving([], ServerLimits(header_deadline_s=0.5)) as server:
+    with live([], ServerLimits(header_deadline_s=0.5)) as server:
         raw = connected(server)
         start = time.monotonic()
         with contextlib.suppress(ConnectionError):
@@ -102,7 +75,7 @@ def test_a_byte_at_a_time_does_not_help():
 
 
 def test_a_body_that_nobody_wants_is_not_read_for_ever():
-    with serving([], ServerLimits(header_deadline_s=0.5, max_body_bytes=1024)) as server:
+    with live([], ServerLimits(header_deadline_s=0.5, max_body_bytes=1024)) as server:
         raw = connected(server)
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         raw.sendall((head + "Content-Length: 10000000000\r\n\r\n").encode())
@@ -115,21 +88,21 @@ def test_a_body_that_nobody_wants_is_not_read_for_ever():
 
 
 def test_a_kept_connection_serves_many_requests():
-    with serving(lambda _: "好", ServerLimits(header_deadline_s=0.3)) as server, httpx.Client() as client:
+    with live(lambda _: "好", ServerLimits(header_deadline_s=0.3)) as server, httpx.Client() as client:
         for number in range(4):
             time.sleep(0.2 if number else 0)
             assert client.post(server.url + CHAT, json=BODY).status_code == 200
 
 
 def test_during_a_drain_new_work_goes_elsewhere_and_running_work_ends():
-    with serving(lambda _: Reply("一二三四五六" * 5, piece_delay_s=0.1)) as server:
+    with live(lambda _: Reply("一二三四五六" * 5, piece_delay_s=0.1)) as server:
         with (
             httpx.Client(base_url=server.url, timeout=20) as client,
             client.stream("POST", CHAT, json={**BODY, "stream": True}) as running,
         ):
             lines = running.iter_lines()
             assert next(lines).startswith("data:")
-            server.stop()  # type: ignore[attr-defined]
+            server.stop()
             until(lambda: httpx.get(server.url + "/ready").status_code == 503)
             refused = httpx.post(server.url + CHAT, json=BODY)
             assert refused.status_code == 503 and refused.headers["connection"] == "close"
@@ -168,7 +141,7 @@ def test_https_is_served_and_plain_text_is_not(authority: trustme.CA, files: tup
     authority.configure_trust(context)
     tls = load_tls(*files)
     assert tls is not None and tls.minimum_version == ssl.TLSVersion.TLSv1_2
-    with serving(lambda _: Reply("好", piece_delay_s=0.01), tls=tls) as server:
+    with live(lambda _: Reply("好", piece_delay_s=0.01), tls=tls) as server:
         assert server.url.startswith("https://")
         with httpx.Client(verify=context) as client:
             assert client.post(server.url + CHAT, json=BODY).json()["choices"][0]["message"]["content"] == "好"
@@ -186,7 +159,7 @@ def test_slow_heads_end_their_connection_with_tls_too(
 ):
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    with serving([], ServerLimits(header_deadline_s=0.3), load_tls(*files)) as server:
+    with live([], ServerLimits(header_deadline_s=0.3), tls=load_tls(*files)) as server:
         raw = context.wrap_socket(connected(server), server_hostname="localhost")
         raw.sendall(first)
         assert read_all(raw).count(b"HTTP/1.1 200 OK") == first.startswith(HEAD)
@@ -203,7 +176,7 @@ def test_handshakes_that_do_not_come_are_bounded_in_number_and_time(
     monkeypatch.setattr("tenuto.server.listener._SURPLUS", 2)
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    with serving([], ServerLimits(max_connections=2, header_deadline_s=1), load_tls(*files)) as server:
+    with live([], ServerLimits(max_connections=2, header_deadline_s=1), tls=load_tls(*files)) as server:
         start = time.monotonic()
         silent = [connected(server) for _ in range(4)]
         surplus = connected(server)
@@ -231,7 +204,7 @@ def test_no_files_left_for_a_connection_is_said_once_in_a_while(
         return await real(loop, bound)
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", accept)
-    with serving([]) as server:
+    with live([]) as server:
         assert httpx.get(server.url + "/health").status_code == 200
     assert not failures and "Traceback" not in caplog.text
 
@@ -242,7 +215,7 @@ def test_an_idle_connection_is_closed_without_a_word(
     context = ssl.create_default_context()
     authority.configure_trust(context)
     for tls in (None, load_tls(*files)):
-        with serving([], tls=tls) as server:
+        with live([], tls=tls) as server:
             server.server._server.config.timeout_keep_alive = 0
             raw: socket.socket = connected(server)
             if tls is not None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from call_texts import joined
 from tenuto.text.formats.pieces import (
     CallArguments,
     CallFinished,
@@ -12,20 +13,6 @@ from tenuto.text.formats.pieces import (
     Text,
 )
 from tenuto.text.tool_format import HermesFormat
-
-
-def joined(pieces: list[ParsedPiece]) -> list[ParsedPiece]:
-    """Neighbours of one kind put together: what a stream means, however it was cut."""
-    out: list[ParsedPiece] = []
-    for piece in pieces:
-        last = out[-1] if out else None
-        if isinstance(piece, Text) and isinstance(last, Text):
-            out[-1] = Text(last.text + piece.text)
-        elif isinstance(piece, CallArguments) and isinstance(last, CallArguments):
-            out[-1] = CallArguments(last.text + piece.text)
-        else:
-            out.append(piece)
-    return out
 
 
 def parse(*chunks: str) -> list[ParsedPiece]:
