@@ -80,27 +80,23 @@ class LocalBench:
         Raises what the chat client does, and TenutoError where a turn does not end as a tool call.
         """
         shape = workload.shape
-        words = shape.prompt_words + shape.turns * shape.result_words
-        tokens = shape.agents * (_TOKENS_A_WORD * words + 64 * shape.turns + 1024 + shape.turns * shape.output_tokens)
 
         async def run(started: RunningModel, clock: RunClock) -> tuple[tuple[TurnRecord, ...], Sequence[SessionId]]:
             agents = ToolAgents(started.engine, self._chat_client, workload, clock)
             turns = await drive(agents, shape, at_once=True, progress=self._progress)
             return turns, agents.sessions
 
-        return await self._on_engine("tools", _Needs(shape.agents, tokens), speculation, run)
+        return await self._on_engine("tools", _Needs(shape.agents, chat_tokens(shape)), speculation, run)
 
     async def run_chat(self, texts: TextWorkload) -> RunRecord:
         """Agents as conversations without a session, all at once: every turn gives the whole history."""
         shape = texts.shape
-        words = shape.prompt_words + shape.turns * shape.result_words
-        tokens = shape.agents * (_TOKENS_A_WORD * words + 64 * shape.turns + 1024 + shape.turns * shape.output_tokens)
 
         async def run(started: RunningModel, clock: RunClock) -> tuple[tuple[TurnRecord, ...], Sequence[SessionId]]:
             agents = ModelAgents(self._chat_client(started.engine), texts, clock)
             return await drive(agents, shape, at_once=True, progress=self._progress), ()
 
-        return await self._on_engine("chat", _Needs(shape.agents, tokens), None, run)
+        return await self._on_engine("chat", _Needs(shape.agents, chat_tokens(shape)), None, run)
 
     def _chat_client(self, engine: EngineClient) -> ModelClient:
         limits = ChatLimits(max_sessions=self._config.max_sessions, prepare_threads=4)
@@ -162,6 +158,12 @@ class LocalBench:
             bytes_per_token=info.kv_bytes_per_token,
             separate_bf16_bytes=num_tokens * bf16_bytes,
         )
+
+
+def chat_tokens(shape: Shape) -> int:
+    """KV that all agents need at most as conversations: what is said, its frames, tools and replies."""
+    words = shape.prompt_words + shape.turns * shape.result_words
+    return shape.agents * (_TOKENS_A_WORD * words + 64 * shape.turns + 1024 + shape.turns * shape.output_tokens)
 
 
 def token_workload(loaded: LoadedModel, shape: Shape) -> TokenWorkload:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from rich.console import Console
 
-from tenuto.bench.local import LocalBench
+from tenuto.bench.local import LocalBench, chat_tokens
 from tenuto.bench.machine import describe_machine
 from tenuto.bench.report import Report
 from tenuto.bench.served import served
@@ -21,17 +21,13 @@ from tenuto.clock import RealClock
 from tenuto.config import Config
 from tenuto.wiring import load, running
 
-_TOKENS_A_WORD = 3  # more than any vocabulary needs
 _RUNS_A_ROUND = 4
 
 
 async def run_service(config: Config, shape: Shape, rounds: int, as_json: bool) -> None:
     """Raises what loading, serving and running do."""
     console, clock = Console(stderr=True), RealClock()
-    words = shape.prompt_words + shape.turns * (shape.result_words + shape.output_tokens)
-    config = config.model_copy(
-        update={"kv_tokens": max(config.kv_tokens, shape.agents * (_TOKENS_A_WORD * words + 1024))}
-    )
+    config = config.model_copy(update={"kv_tokens": max(config.kv_tokens, chat_tokens(shape))})
     fetch_model(config)
     with console.status("loading the model, here and in the server ..."):
         loaded = await anyio.to_thread.run_sync(load, config, clock)
