@@ -8,146 +8,86 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import Literal, TypeAlias
 
-from tenuto.text.formats.json_scanner import MAX_DEPTH, is_json_number
+from tenuto.text.formats.json_scanner import is_json_number
 from tenuto.text.formats.json_text import inside_string
-from tenuto.text.formats.reader import ReaderState, after_space
+from tenuto.text.formats.nested import CLOSERS, NestedText, end_of
+from tenuto.text.formats.reader import SPACE_RUN
 
-_MAX_WORD = 1_000
 _WORD_RUN = re.compile(r"[-+.\w]*")
 _STRING_RUNS = {quote: re.compile(f"[^{quote}\\\\]*") for quote in "'\""}
 _WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
-_CLOSER = {"[": "]", "(": ")", "{": "}"}
 _ESCAPES = {"\n": "", "\\": "\\\\", "'": "'", '"': '\\"', "/": "/", "a": "\\u0007", "b": "\\b", "f": "\\f"}
 _ESCAPES |= {"n": "\\n", "r": "\\r", "t": "\\t", "v": "\\u000b"}
 _NUM_HEX = {"x": 2, "u": 4, "U": 8}
 
-_Place: TypeAlias = Literal["value", "item", "key", "colon", "next", "string", "escape", "code", "word"]
 
-
-class PythonLiteral:
-    """From a literal's first character, white space before it aside, to its last.
-
+class PythonLiteral(NestedText):
+    """
     Attributes:
-        state: `broken`: it is no literal of these forms, or nested too deep.
         json: pieces of the JSON text, in order; for the caller to take. Escapes may be those of lone surrogates.
     """
 
     def __init__(self) -> None:
-        self.state: ReaderState = "open"
-        self.json: list[str] = []
-        self._place: _Place = "value"
-        self._closers: list[str] = []
-        self._is_empty = True  # nothing stands in the innermost bracket yet
-        self._is_key = False
-        self._quote = ""
-        self._escape_text = ""  # of an escape by code, what stands behind the backslash
-        self._word = ""
-        self._steps: dict[_Place, Callable[[str, int], int]] = {
+        steps = {
             "value": self._value,
-            "item": self._item,
-            "key": self._item,
-            "colon": self._colon,
-            "next": self._next,
             "string": self._string,
             "escape": self._escape,
             "code": self._code,
-            "word": self._in_word,
         }
-
-    def feed(self, text: str, at: int) -> int:
-        """Go on at that place; returns the place after the last character taken."""
-        while at < len(text) and self.state == "open":
-            at = self._steps[self._place](text, at)
-        return at
-
-    def _break(self, at: int) -> int:
-        self.state = "broken"
-        return at
-
-    def _end_value(self) -> None:
-        if self._closers:
-            self._place, self._is_empty = "next", False
-        else:
-            self.state = "closed"
+        steps |= dict.fromkeys(("first_item", "first_key", "item", "key"), self._item)
+        super().__init__(steps, space=SPACE_RUN, word=_WORD_RUN)
+        self.json: list[str] = []
+        self._is_key = False
+        self._quote = ""
+        self._escape_text = ""  # of an escape by code, what stands behind the backslash
 
     def _value(self, text: str, at: int) -> int:
-        at = after_space(text, at)
+        at = self._after_space(text, at)
         if at == len(text):
             return at
         character = text[at]
         if character in "'\"":
-            self._begin_string(character, is_key=False)
-        elif character in _CLOSER:
-            self._closers.append(_CLOSER[character])
-            self._is_empty = True
-            self._place = "key" if character == "{" else "item"
-            self.json.append("{" if character == "{" else "[")
-            if len(self._closers) > MAX_DEPTH:
-                return self._break(at)
-        elif character.isalnum() or character in "-+.":
-            self._place, self._word = "word", ""
-            return at
-        else:
-            return self._break(at)
-        return at + 1
+            return self._begin_string(character, at, is_key=False)
+        if character in CLOSERS:
+            return self._open(character, at)
+        if character.isalnum() or character in "-+.":
+            return self._begin_word(at)
+        return self._break(at)
 
-    def _begin_string(self, quote: str, is_key: bool) -> None:
+    def _begin_string(self, quote: str, at: int, *, is_key: bool) -> int:
         self._place, self._quote, self._is_key = "string", quote, is_key
         self.json.append('"')
+        return at + 1
 
     def _item(self, text: str, at: int) -> int:
         """In a bracket, where an item or its end may stand: a comma before the end says nothing."""
-        at = after_space(text, at)
+        at = self._after_space(text, at)
         if at == len(text):
             return at
         if text[at] == self._closers[-1]:
-            self._close()
-            return at + 1
-        if not self._is_empty:
+            return self._close(at)
+        if self._place in ("item", "key"):
             self.json.append(", ")
-        if self._place == "item":
+        if self._closers[-1] != "}":
             self._place = "value"
             return at
-        if text[at] not in "'\"":
-            return self._break(at)
-        self._begin_string(text[at], is_key=True)
-        return at + 1
+        return self._begin_string(text[at], at, is_key=True) if text[at] in "'\"" else self._break(at)
 
-    def _close(self) -> None:
-        self.json.append("}" if self._closers.pop() == "}" else "]")
-        self._end_value()
+    def _opens(self, closer: str) -> None:
+        self.json.append("{" if closer == "}" else "[")
 
-    def _colon(self, text: str, at: int) -> int:
-        at = after_space(text, at)
-        if at == len(text):
-            return at
-        if text[at] != ":":
-            return self._break(at)
+    def _closes(self, closer: str) -> None:
+        self.json.append("}" if closer == "}" else "]")
+
+    def _colons(self) -> None:
         self.json.append(": ")
-        self._place = "value"
-        return at + 1
-
-    def _next(self, text: str, at: int) -> int:
-        at = after_space(text, at)
-        if at == len(text):
-            return at
-        if text[at] == ",":
-            self._place = "key" if self._closers[-1] == "}" else "item"
-        elif text[at] == self._closers[-1]:
-            self._close()
-        else:
-            return self._break(at)
-        return at + 1
 
     def _string(self, text: str, at: int) -> int:
-        found = _STRING_RUNS[self._quote].match(text, at)
-        assert found is not None
-        if found[0]:
-            self.json.append(inside_string(found[0]))
-        at = found.end()
+        end = end_of(_STRING_RUNS[self._quote], text, at)
+        if end > at:
+            self.json.append(inside_string(text[at:end]))
+        at = end
         if at == len(text):
             return at
         if text[at] == "\\":
@@ -198,21 +138,11 @@ class PythonLiteral:
         self.json.append(f"\\u{code:04x}" if code < 0x20 or 0xD800 <= code < 0xE000 else inside_string(chr(code)))
         self._place = "string"
 
-    def _in_word(self, text: str, at: int) -> int:
-        found = _WORD_RUN.match(text, at)
-        assert found is not None
-        end = min(found.end(), at + _MAX_WORD + 1)
-        self._word += text[at:end]
-        if len(self._word) > _MAX_WORD:
-            return self._break(end)
-        if end == len(text):
-            return end
-        spelled = _WORDS.get(self._word) or _number(self._word)
-        if spelled is None:
-            return self._break(end)
-        self.json.append(spelled)
-        self._end_value()
-        return end
+    def _spell(self, word: str) -> bool:
+        spelled = _WORDS.get(word) or _number(word)
+        if spelled is not None:
+            self.json.append(spelled)
+        return spelled is not None
 
 
 def _number(word: str) -> str | None:

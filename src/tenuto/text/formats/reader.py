@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from tenuto.protocol.messages import ToolSpec
+from tenuto.text.formats.nested import end_of
 from tenuto.text.formats.pieces import ParsedPiece
 
 ReaderState: TypeAlias = Literal["open", "closed", "broken"]
@@ -16,7 +17,7 @@ DeclaredTools: TypeAlias = Mapping[str, ToolSpec] | None  # by name; None: not k
 MAX_SPACE = 64  # more white space between the parts of a call is none of a call's
 MAX_ARGUMENTS = 1_000  # of one call, where they are written one by one
 MAX_HEAD = 300  # characters before a call's arguments
-_SPACE_RUN = re.compile(r"\s*")
+SPACE_RUN = re.compile(r"\s*")
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,4 @@ class Behind:
 
 def after_space(text: str, at: int) -> int:
     """The place of the next character that is no white space."""
-    found = _SPACE_RUN.match(text, at)
-    assert found is not None
-    return found.end()
+    return end_of(SPACE_RUN, text, at)
