@@ -96,7 +96,7 @@ def serve(
 def start(config: Config) -> None:
     """Serve until a signal. Raises ConfigError before the model is loaded if it cannot be served like that."""
     # These bring in FastAPI: a second that `--help` need not wait for.
-    from tenuto.cli.serving import allow_connections, rules_of, secrets_of
+    from tenuto.cli.serving import allow_connections, loop_options, rules_of, secrets_of
     from tenuto.server.tls import load_tls
     from tenuto.telemetry import configure_logs
 
@@ -106,7 +106,7 @@ def start(config: Config) -> None:
     allow_connections(config.max_connections)
     for other in (None, config.embedding_model, config.rerank_model):
         fetch_model(config if other is None else config.model_copy(update={"model": other}))
-    anyio.run(_serve, config, rules, tls)
+    anyio.run(_serve, config, rules, tls, backend_options=loop_options())
 
 
 async def _serve(config: Config, rules: AccessRules, tls: SSLContext | None) -> None:

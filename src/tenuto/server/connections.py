@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tenuto.server.errors import error_body
+from tenuto.server.gathering import GatheringTransport
 from tenuto.server.limits import ServerLimits
 
 _LINGER_S = 5.0  # for what was written to leave once a connection is to be closed
@@ -53,7 +54,7 @@ class BoundedConnection(H11Protocol):
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(GatheringTransport(transport, self.loop))
         limits = self.config.limits
         if len(self.connections) > limits.max_connections:
             self._refuse(limits)

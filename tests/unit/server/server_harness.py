@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
 import httpx
 from fastapi import FastAPI
 
+from tenuto.cli.serving import loop_options
 from tenuto.clock import RealClock
 from tenuto.ids import IdSource
 from tenuto.server import Operations, ServerLimits, WebServer, create_app
@@ -92,7 +94,9 @@ def live(
     *,
     tls: ssl.SSLContext | None = None,
     drain_deadline_s: float = 20,
+    on_asyncio: bool = False,
 ) -> Iterator[Live]:
+    """On the event loop that `tenuto serve` has here, or on asyncio's own."""
     model, app = build(script, limits)
     server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=drain_deadline_s, tls=tls, limits=limits)
     listening = threading.Event()
@@ -105,7 +109,8 @@ def live(
     def stop() -> None:
         loops[0].call_soon_threadsafe(server.stop)
 
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    loop = {} if on_asyncio else loop_options()
+    thread = threading.Thread(target=lambda: anyio.run(main, backend_options=loop))
     thread.start()
     try:
         assert listening.wait(20)

@@ -87,8 +87,10 @@ def test_a_body_that_nobody_wants_is_not_read_for_ever():
         assert time.monotonic() - start < 8
 
 
-def test_a_kept_connection_serves_many_requests():
-    with live(lambda _: "好", ServerLimits(header_deadline_s=0.3)) as server, httpx.Client() as client:
+@pytest.mark.parametrize("on_asyncio", [False, True])
+def test_a_kept_connection_serves_many_requests(on_asyncio: bool):
+    limits = ServerLimits(header_deadline_s=0.3)
+    with live(lambda _: "好", limits, on_asyncio=on_asyncio) as server, httpx.Client() as client:
         for number in range(4):
             time.sleep(0.2 if number else 0)
             assert client.post(server.url + CHAT, json=BODY).status_code == 200
@@ -204,7 +206,7 @@ def test_no_files_left_for_a_connection_is_said_once_in_a_while(
         return await real(loop, bound)
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", accept)
-    with live([]) as server:
+    with live([], on_asyncio=True) as server:
         assert httpx.get(server.url + "/health").status_code == 200
     assert not failures and "Traceback" not in caplog.text
 
