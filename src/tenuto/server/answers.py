@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
+from tenuto.server.description import json_content
 from tenuto.server.disconnect import ClientGone, until_disconnect
 from tenuto.server.errors import STOPPING, log_disconnect, log_if_unexpected
 from tenuto.server.limits import ServerLimits
@@ -19,15 +20,13 @@ from tenuto.server.limits import ServerLimits
 T = TypeVar("T")
 E_contra = TypeVar("E_contra", contravariant=True)
 
-SCHEMA_REF = "#/components/schemas/{model}"
 STREAM_CONTENT: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
 def body_documentation(kind: type[BaseModel]) -> dict[str, Any]:
     """For `openapi_extra`: the body of a route that reads it itself, under limits. The description of the whole
     application holds the schemas of all such bodies."""
-    schema = {"$ref": SCHEMA_REF.format(model=kind.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": True, "content": json_content(kind)}}
 
 
 async def whole_answer(request: Request, work: Coroutine[Any, Any, Any], limits: ServerLimits) -> Response:

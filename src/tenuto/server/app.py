@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 
 import tenuto
 from tenuto.clock import Clock
@@ -16,9 +14,9 @@ from tenuto.ids import IdSource
 from tenuto.protocol.chat import ModelClient
 from tenuto.server.access import AccessGate
 from tenuto.server.admission import Admission
-from tenuto.server.answers import SCHEMA_REF
 from tenuto.server.chat_completions import chat_completion_routes
 from tenuto.server.completions import CompletionBody, completion_routes
+from tenuto.server.description import describe
 from tenuto.server.docs_page import docs_routes
 from tenuto.server.errors import install_error_handlers
 from tenuto.server.guarded import guarded_model, guarded_others
@@ -26,6 +24,7 @@ from tenuto.server.hints.routes import ReleaseBody, release_routes
 from tenuto.server.metrics import operation_routes
 from tenuto.server.models import model_routes
 from tenuto.server.operations import Operations
+from tenuto.server.replies import ErrorReply
 from tenuto.server.request_scope import RequestScope
 from tenuto.server.responses import ResponseCreateBody, response_routes
 from tenuto.server.service import OtherClients, Service
@@ -85,7 +84,7 @@ def create_app(
         docs_url=None,  # FastAPI's own page loads its scripts from a public site
         redoc_url=None,
     )
-    _describe(app, _body_schemas(_BODIES))
+    describe(app, _BODIES, (ErrorReply,))
     routers = (
         model_routes(service),
         chat_completion_routes(service),
@@ -125,30 +124,3 @@ def _allow_pages_of(app: FastAPI, origins: tuple[str, ...]) -> None:
             allow_headers=("*",),
             expose_headers=("X-Request-ID", "Retry-After"),
         )
-
-
-def _body_schemas(bodies: tuple[type[BaseModel], ...]) -> dict[str, Any]:
-    schemas: dict[str, Any] = {}
-    for body in bodies:
-        schema = body.model_json_schema(ref_template=SCHEMA_REF)
-        for name, one in {**schema.pop("$defs", {}), body.__name__: schema}.items():
-            assert schemas.setdefault(name, one) == one, f"two bodies describe {name} differently: rename one"
-    return schemas
-
-
-def _describe(app: FastAPI, schemas: dict[str, Any]) -> None:
-    """Corrects the generated description: bodies that routes read themselves, and no 422, which is never answered."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        described = generate()
-        components = described["components"]["schemas"]
-        components.update(schemas)
-        for name in ("HTTPValidationError", "ValidationError"):
-            components.pop(name, None)
-        for operations in described["paths"].values():
-            for operation in operations.values():
-                operation["responses"].pop("422", None)
-        return described
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from tenuto.protocol.chat import ChatUsage, ScoredToken, TokenScore
+from tenuto.server.description import json_content
 
 
 class CachedTokens(BaseModel):
@@ -139,14 +140,19 @@ class ErrorReply(BaseModel):
     error: ErrorDetail
 
 
+def error_response(description: str) -> dict[str, Any]:
+    """A row of a route's `responses`. By its name: FastAPI would build a validator for every route and status."""
+    return {"description": description, "content": json_content(ErrorReply)}
+
+
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorReply, "description": "The request cannot be done as asked; `param` names the field"},
-    401: {"model": ErrorReply, "description": "No API key was given, or one that is not known"},
-    404: {"model": ErrorReply, "description": "No model of that name is served"},
-    413: {"model": ErrorReply, "description": "The body is too large"},
-    429: {"model": ErrorReply, "description": "Too much is waiting already; come back after `Retry-After` seconds"},
-    500: {"model": ErrorReply, "description": "The server failed; the error was logged"},
-    503: {"model": ErrorReply, "description": "The engine has stopped, or the server is stopping"},
+    400: error_response("The request cannot be done as asked; `param` names the field"),
+    401: error_response("No API key was given, or one that is not known"),
+    404: error_response("No model of that name is served"),
+    413: error_response("The body is too large"),
+    429: error_response("Too much is waiting already; come back after `Retry-After` seconds"),
+    500: error_response("The server failed; the error was logged"),
+    503: error_response("The engine has stopped, or the server is stopping"),
 }
 
 

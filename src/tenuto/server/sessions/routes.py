@@ -12,7 +12,7 @@ from tenuto.ids import RequestId
 from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.server.answers import STREAM_CONTENT, EventStream, body_documentation, whole_answer
 from tenuto.server.body import read_json_object
-from tenuto.server.replies import ERROR_RESPONSES, ErrorReply
+from tenuto.server.replies import ERROR_RESPONSES, error_response
 from tenuto.server.request_scope import tenant_of
 from tenuto.server.service import Service
 from tenuto.server.sessions import replies, wire
@@ -27,8 +27,8 @@ PATH = "/v1/sessions"
 _ONE = PATH + "/{id}"
 _BINARY = {CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 _ERRORS = ERROR_RESPONSES | {
-    404: {"model": ErrorReply, "description": "There is no session of that name"},
-    409: {"model": ErrorReply, "description": "It exists already, or computes for another call"},
+    404: error_response("There is no session of that name"),
+    409: error_response("It exists already, or computes for another call"),
 }
 
 _GENERATE = """
