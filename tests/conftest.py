@@ -12,14 +12,11 @@ import pytest
 os.environ.setdefault("TENUTO_PACKED_CACHE", "off")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soak tests run only under `make soak`; the tests that load the model share one worker, so it is loaded once."""
+    """Soak tests run only under `make soak`."""
     for item in items:
         if "soak" in item.keywords and not os.environ.get("TENUTO_SOAK"):
             item.add_marker(pytest.mark.skip(reason="full seed count: run by `make soak`"))
-        if "model" in item.keywords:
-            item.add_marker(pytest.mark.xdist_group("model"))
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""Tests of the real process and the real small model. The model is loaded once; each test starts its own engine."""
+"""Tests of the real process and the real small model. The model is loaded once; each test starts its own engine.
+
+In INT8, which computes several times as fast as fp32; the processes that tests start with no precision have fp32."""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tenuto.wiring import LoadedModel, load
 
 @pytest.fixture(scope="session")
 def config() -> Config:
-    return Config.load(kv_tokens=8192)
+    return Config.load(kv_tokens=8192, precision="int8")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from tenuto.agents import Agent, RunFinished, ToolAnswered, ToolCalled
 from tenuto.cli.assistant import assistant, toolbox
 from tenuto.clock import RealClock
 from tenuto.config import Config
-from tenuto.wiring import LoadedModel, running
+from tenuto.wiring import LoadedModel, load, running
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
@@ -82,10 +82,17 @@ async def _measure(loaded: LoadedModel, config: Config) -> dict[str, Outcome]:
     return {outcome.question: outcome for outcome in (first, *rest)}
 
 
-@pytest.fixture(scope="module")
-def outcomes(loaded: LoadedModel, config: Config, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    documents = tmp_path_factory.mktemp("documents")
-    found = asyncio.run(_measure(loaded, config.model_copy(update={"search_root": documents})))
+PRECISIONS = ("int8", pytest.param("fp32", marks=pytest.mark.soak))
+
+
+@pytest.fixture(scope="module", params=PRECISIONS)
+def outcomes(
+    request: pytest.FixtureRequest, config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Outcome]:
+    changed = {"search_root": tmp_path_factory.mktemp("documents"), "precision": request.param}
+    config = config.model_copy(update=changed)
+    loaded = request.getfixturevalue("loaded") if request.param == "int8" else load(config, RealClock())
+    found = asyncio.run(_measure(loaded, config))
     for outcome in found.values():
         print(f"\n{outcome.question}\n  {outcome.calls}\n  {outcome.results}\n  {outcome.answer}", end="")
     return found
@@ -115,9 +122,19 @@ def test_a_question_without_a_city_is_asked_back(outcomes, question, asked):
     assert not re.search(r"°C", outcome.answer + "".join(outcome.results))
 
 
-def test_the_command_prints_its_events_as_json_lines(tmp_path):
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_command_prints_its_events_as_json_lines(tmp_path, precision):
     """A terminal that is not set to UTF-8 must not matter."""
-    command = [sys.executable, "-c", "from tenuto.cli import main; main()", "run", "--json", "上海明天会下雨吗？"]
+    command = [
+        sys.executable,
+        "-c",
+        "from tenuto.cli import main; main()",
+        "run",
+        "--precision",
+        precision,
+        "--json",
+        "上海明天会下雨吗？",
+    ]
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "TENUTO_SEARCH_ROOT": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, env=env, cwd=tmp_path, timeout=240, check=False)
     assert done.returncode == 0, done.stderr.decode()

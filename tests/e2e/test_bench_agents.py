@@ -23,7 +23,7 @@ pytestmark = pytest.mark.model
 
 
 def test_the_command_measures_both_sides_and_writes_json_and_a_plot(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tenuto", "bench", "agents"]
+    command = [sys.executable, "-m", "tenuto", "bench", "agents", "--precision", "int8"]
     small = "--agents 2 --turns 2 --prompt-words 40 --result-words 10 --output-tokens 3 --tool-ms 1"
     plot = tmp_path / "图.svg"
     result = subprocess.run(
@@ -54,7 +54,7 @@ def test_tool_calls_are_made_and_most_of_their_tokens_cost_no_step(loaded: Loade
 
 
 def test_the_same_agents_in_process_and_through_the_server() -> None:
-    command = [sys.executable, "-m", "tenuto", "bench", "service", "--rounds", "1", "--json"]
+    command = [sys.executable, "-m", "tenuto", "bench", "service", "--precision", "int8", "--rounds", "1", "--json"]
     small = "--agents 2 --turns 2 --prompt-words 40 --result-words 10 --output-tokens 3 --tool-ms 1"
     result = subprocess.run([*command, *small.split()], capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert result.returncode == 0, result.stderr

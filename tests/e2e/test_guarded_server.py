@@ -91,7 +91,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     }
     before = {name: os.environ.get(name) for name in changed}
     os.environ.update(changed)
-    arguments = ["-m", "tenuto", "serve", "--port", "0", "--log-format", "json"]
+    arguments = ["-m", "tenuto", "serve", "--port", "0", "--log-format", "json", "--precision", "int8"]
     arguments += ["--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem")]
     try:
         with served(arguments) as server:

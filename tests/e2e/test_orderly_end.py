@@ -17,6 +17,7 @@ REAL: dict[str, object] = {
     "max_tokens": 40,
     "ignore_eos": True,
 }
+SERVE = ("-m", "tenuto", "serve", "--port", "0", "--precision", "int8")
 
 
 async def _ended_under_load(server: Served, body: dict[str, object], num_clients: int, *numbers: int) -> list[Streamed]:
@@ -68,7 +69,7 @@ def test_a_second_signal_ends_at_once_and_still_tells() -> None:
 
 @pytest.mark.model
 def test_the_real_server_finishes_what_it_has_accepted() -> None:
-    with served(["-m", "tenuto", "serve", "--port", "0", "--drain-s", "80", "--log-format", "json"]) as server:
+    with served([*SERVE, "--drain-s", "80", "--log-format", "json"]) as server:
         seen = asyncio.run(_ended_under_load(server, REAL, 6, signal.SIGTERM))
         assert server.process.wait(STOP_DEADLINE_S) == 0
         assert all(one.whole and one.finish == "length" for one in seen)
@@ -78,7 +79,7 @@ def test_the_real_server_finishes_what_it_has_accepted() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("drain_s", ["0", "1", "90"])
 def test_the_real_server_under_load_finishes_or_tells(drain_s: str) -> None:
-    with served(["-m", "tenuto", "serve", "--port", "0", "--drain-s", drain_s]) as server:
+    with served([*SERVE, "--drain-s", drain_s]) as server:
         seen = asyncio.run(_ended_under_load(server, {**REAL, "max_tokens": 200}, 24, signal.SIGTERM))
         assert server.process.wait(STOP_DEADLINE_S) == 0
         assert all(one.whole or one.told for one in seen)

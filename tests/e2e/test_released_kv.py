@@ -17,7 +17,7 @@ LONG = "你是助手。You help with errands and answer briefly. " * 6
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Served]:
-    with served(["-m", "tenuto", "serve", "--port", "0", "--kv-tokens", "4096"]) as started:
+    with served(["-m", "tenuto", "serve", "--port", "0", "--kv-tokens", "4096", "--precision", "int8"]) as started:
         yield started
 
 

@@ -14,8 +14,6 @@ from real_tokenizers import GPT2, LLAMA3, O200K, QWEN35, Compared, deepseek, dee
 from tenuto.text.detokenizer import Detokenizer
 from varied_text import found_lines, varied_lines
 
-pytestmark = pytest.mark.xdist_group("real tokenizers")
-
 Load = Callable[[], Compared]
 
 NUM_LINES = 2_500
