@@ -125,16 +125,8 @@ def test_a_question_without_a_city_is_asked_back(outcomes, question, asked):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_command_prints_its_events_as_json_lines(tmp_path, precision):
     """A terminal that is not set to UTF-8 must not matter."""
-    command = [
-        sys.executable,
-        "-c",
-        "from tenuto.cli import main; main()",
-        "run",
-        "--precision",
-        precision,
-        "--json",
-        "上海明天会下雨吗？",
-    ]
+    command = [sys.executable, "-c", "from tenuto.cli import main; main()", "run", "--precision", precision]
+    command += ["--json", "上海明天会下雨吗？"]
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "TENUTO_SEARCH_ROOT": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, env=env, cwd=tmp_path, timeout=240, check=False)
     assert done.returncode == 0, done.stderr.decode()

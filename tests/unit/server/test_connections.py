@@ -155,6 +155,13 @@ def test_https_is_served_and_plain_text_is_not(authority: trustme.CA, files: tup
             httpx.get(server.url + "/health")
 
 
+@pytest.fixture
+def brief_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that never say goodbye are not waited for as long as others would be."""
+    monkeypatch.setattr("tenuto.server.connections._LINGER_S", 0.5)
+
+
+@pytest.mark.usefixtures("brief_goodbye")
 @pytest.mark.parametrize("first", [b"", b"GET /hea", HEAD + b"G"])
 def test_slow_heads_end_their_connection_with_tls_too(
     authority: trustme.CA, files: tuple[Path, Path], first: bytes, caplog: pytest.LogCaptureFixture
@@ -211,6 +218,7 @@ def test_no_files_left_for_a_connection_is_said_once_in_a_while(
     assert not failures and "Traceback" not in caplog.text
 
 
+@pytest.mark.usefixtures("brief_goodbye")
 def test_an_idle_connection_is_closed_without_a_word(
     authority: trustme.CA, files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ):
