@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import httpx
@@ -17,16 +18,20 @@ from tenuto.clock import Clock
 from tenuto.errors import ConfigError, TenutoError
 from tenuto.protocol.engine import GenerateUsage
 
+Events: TypeAlias = Callable[[str, dict[str, Any]], AsyncIterator[dict[str, Any]]]
+"""The events that answer a body sent to an address, as `stream_events`."""
+
 
 class ChatServer:
     """One model of a server, asked as clients ask.
 
     Args:
+        events: asks, and gives the answer's events as they come.
         url: up to and with the API's version, e.g. `http://localhost:8000/v1`.
     """
 
-    def __init__(self, http: httpx.AsyncClient, url: str, model: str) -> None:
-        self._http = http
+    def __init__(self, events: Events, url: str, model: str) -> None:
+        self._events = events
         self.model = model
         self.url = f"{url}/chat/completions"
         self.more: dict[str, Any] = {"ignore_eos": True}  # further fields of every request
@@ -60,7 +65,7 @@ class ChatServer:
             **self.more,
         }
         text, usage = "", None
-        async for event in stream_events(self._http, self.url, body):
+        async for event in self._events(self.url, body):
             usage = event.get("usage") or usage
             for choice in event.get("choices") or ():
                 delta = choice.get("delta") or {}
@@ -161,7 +166,7 @@ async def chat_server(http: httpx.AsyncClient, address: str) -> ChatServer:
     name = data[0].get("id") if isinstance(data, list) and data and isinstance(data[0], dict) else None
     if not isinstance(name, str):
         raise TenutoError(f"{address}/models lists no model")
-    return ChatServer(http, address, name)
+    return ChatServer(partial(stream_events, http), address, name)
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int:

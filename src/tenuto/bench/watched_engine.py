@@ -32,10 +32,10 @@ class WatchedEngine:
         self.watches: dict[SessionId, TurnWatch] = {}
 
     async def generate(
-        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams
+        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams, *, opening: RunHints | None = None
     ) -> AsyncGenerator[TokenDelta, None]:
         watch = self.watches.get(session)
-        stream = self._engine.generate(session, ids, params)
+        stream = self._engine.generate(session, ids, params, opening=opening)
         async with aclosing(stream) as deltas:  # type: ignore[type-var]
             async for delta in deltas:
                 if watch is not None:

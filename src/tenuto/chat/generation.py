@@ -113,6 +113,8 @@ class Generation:
 
     async def _try_begin(self) -> TokenDelta | None:
         held = self._held
+        if held.is_temporary and not held.is_open and not self._turn.stop:
+            return await self._open_and_begin()
         await self._open()
         self._check_held()
         change = splice(held.ids, self._encoded.ids)
@@ -126,6 +128,16 @@ class Generation:
         deltas = self._engine.generate(held.session, change.append, self._turn.params)
         self._stream = cast("AsyncGenerator[TokenDelta, None]", deltas)
         return await anext(self._stream, None)
+
+    async def _open_and_begin(self) -> TokenDelta | None:
+        """A new session, whose name nobody else knows: one call, since each goes to another process and back."""
+        held, params = self._held, self._turn.params
+        held.is_unsure = True  # until there is news
+        deltas = self._engine.generate(held.session, self._encoded.ids, params, opening=params.hints)
+        self._stream = cast("AsyncGenerator[TokenDelta, None]", deltas)
+        first = await anext(self._stream, None)
+        held.is_unsure, held.is_open = False, True
+        return first
 
     def _check_held(self) -> None:
         """Closed while we waited: the engine's session of that name, if there is one, is another by now."""

@@ -116,12 +116,19 @@ class LocalEngineClient:
             pass
 
     async def generate(
-        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams
+        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams, *, opening: RunHints | None = None
     ) -> AsyncGenerator[TokenDelta, None]:
         self._check_open()
         grammar = None if params.grammar is None else await self._compile(params.grammar)
         self._check_open()
-        request = self._engine.generate(session, ids, params, self._clock.now(), grammar)
+        if opening is not None:
+            self._engine.open(session, self._clock.now(), hints=opening)
+        try:
+            request = self._engine.generate(session, ids, params, self._clock.now(), grammar)
+        except TenutoError:
+            if opening is not None:
+                self._engine.close(session, self._clock.now())
+            raise
         stream = self._follow(request)
         try:
             async for delta in stream:

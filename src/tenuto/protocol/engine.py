@@ -163,9 +163,16 @@ class EngineClient(Protocol):
         """Add ids and compute them now, without generating; returns when their KV is there."""
         ...
 
-    def generate(self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams) -> AsyncIterator[TokenDelta]:
+    def generate(
+        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams, *, opening: RunHints | None = None
+    ) -> AsyncIterator[TokenDelta]:
         """Add ids, then stream new ones until a stop. Closing the iterator early cancels: the session keeps the ids
-        generated so far, and everything else the call held is free at once."""
+        generated so far, and everything else the call held is free at once.
+
+        Args:
+            opening: open the session first, with these hints: one call where two would each take their way. It stays
+                open, also if the stream breaks off; a call that is refused leaves none.
+        """
         ...
 
     async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:

@@ -21,6 +21,7 @@ from tenuto.errors import (
     SessionExists,
     SessionFileError,
     SessionNotFound,
+    TenutoError,
 )
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.counters import EngineCounters, EngineLevels
@@ -190,13 +191,21 @@ class ScriptedEngine:
         return GenerateUsage(num_prompt=num_prompt, num_held=num_held, num_shared=num_shared, num_computed=num_computed)
 
     async def generate(
-        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams
+        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams, *, opening: RunHints | None = None
     ) -> AsyncIterator[TokenDelta]:
         self._call("generate")
-        found = self._find_idle(session)
-        self._check_room(found, len(ids) + (params.max_tokens or 1))
-        if not found.tokens and not ids:
-            raise InvalidRequest("generate needs at least one token to go on from")
+        if opening is not None:
+            self._check_new(session)
+            self._sessions[session] = _Session()
+        try:
+            found = self._find_idle(session)
+            self._check_room(found, len(ids) + (params.max_tokens or 1))
+            if not found.tokens and not ids:
+                raise InvalidRequest("generate needs at least one token to go on from")
+        except TenutoError:
+            if opening is not None:
+                del self._sessions[session]
+            raise
         self.params.append(params)
         found.busy = True
         try:

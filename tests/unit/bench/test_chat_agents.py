@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from tenuto.bench.chat_agents import ChatAgents, ChatServer, api_address, run_on
 from tenuto.bench.driver import RunClock, drive
 from tenuto.bench.records import TurnRecord
 from tenuto.bench.shape import Shape
+from tenuto.bench.sse import stream_events
 from tenuto.bench.workload import make_texts
 from tenuto.clock import RealClock
 from tenuto.errors import ConfigError, TenutoError
@@ -37,7 +39,7 @@ def _answer(body: dict[str, Any], generated: int | None = None, **usage: Any) ->
 def _run(server: FakeServer) -> tuple[tuple[TurnRecord, ...], dict[str, Any]]:
     async def main() -> tuple[tuple[TurnRecord, ...], dict[str, Any]]:
         async with server.http() as http:
-            asked, clock = ChatServer(http, "http://fake/v1", "模型"), RunClock(RealClock())
+            asked, clock = ChatServer(partial(stream_events, http), "http://fake/v1", "模型"), RunClock(RealClock())
             await asked.warm_up(clock)
             return await drive(ChatAgents(asked, TEXTS, clock), TEXTS.shape, at_once=True), asked.more
 

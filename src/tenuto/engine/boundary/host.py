@@ -135,8 +135,8 @@ class EngineHost:
 
     async def _answer(self, engine: EngineClient, call: int, question: m.Question, served: _Served) -> msgspec.Raw:
         match question:
-            case m.Generate(session, ids, params):
-                stream = engine.generate(session, ids, params)
+            case m.Generate(session, ids, params, opening):
+                stream = engine.generate(session, ids, params, opening=opening)
                 async with aclosing(cast(Any, stream)) as deltas:
                     async for delta in deltas:
                         self._outbox.add_delta(call, delta)

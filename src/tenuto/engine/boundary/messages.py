@@ -47,6 +47,7 @@ class Generate(_Message, frozen=True):
     session: SessionId
     ids: list[TokenId]
     params: GenerateParams
+    opening: RunHints | None
 
 
 class Embed(_Message, frozen=True):

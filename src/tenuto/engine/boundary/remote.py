@@ -107,11 +107,11 @@ class RemoteEngineClient:
         await self._compute(m.Append(session, list(ids), hints), type(None))
 
     async def generate(
-        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams
+        self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams, *, opening: RunHints | None = None
     ) -> AsyncGenerator[TokenDelta, None]:
         # Each delta but the last holds an id, and a session no more ids than the context.
         max_news = 2 + (self._info.max_model_tokens if self._info is not None else 0)
-        call, frame = self._begin(m.Generate(session, list(ids), params), max_news)
+        call, frame = self._begin(m.Generate(session, list(ids), params, opening), max_news)
         try:
             await self._send(call, frame)
             while not isinstance(news := await call.take(), m.Answer):
