@@ -11,12 +11,13 @@ from pydantic_core import ErrorDetails
 
 from tenuto.errors import InvalidRequest
 
+_UNKNOWN = "extra_forbidden"  # the validator's name for a field that is not known
 _UNION_TAGS = ((str, "text"), (list, "list"), (dict, "object"))
 
 
 class Wire(BaseModel):
     """Strict: "5" is not a number. Unknown fields are ignored, as other servers do: clients send each other's
-    extras."""
+    extras. A body that no other server has says `extra="forbid"`."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -56,7 +57,9 @@ def parse_body(body: dict[str, Any], kind: type[W], not_served: Mapping[str, tup
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        path, message = min(((_path(one, body), one["msg"]) for one in error.errors()), key=lambda e: -len(e[0]))
+        worst = min(error.errors(), key=lambda one: (one["type"] != _UNKNOWN, -len(_path(one, body))))
+        path = _path(worst, body)
+        message = "there is no such field; leave it out" if worst["type"] == _UNKNOWN else worst["msg"]
         raise InvalidRequest(f"{path}: {message}", path) from error
 
 

@@ -286,6 +286,17 @@ def test_an_import_that_does_not_arrive_is_given_up() -> None:
         ("/s/suspend", {"seconds": -1}, "seconds"),
         ("/s/truncate", {}, "num_tokens"),
         ("/s/truncate", {"num_tokens": -1}, "num_tokens"),
+        ("", {"id": "t", "paernt": "s"}, "paernt"),
+        ("", {"id": "t", "text": "x"}, "text"),
+        ("/s/fork", {"num_tokens": 1}, "num_tokens"),
+        ("/s/append", {"token_ids": [1], "txt": "x"}, "txt"),
+        ("/s/append", {"ids": [1]}, "ids"),
+        ("/s/generate", {"token_ids": [1], "max_token": 3}, "max_token"),
+        ("/s/generate", {"token_ids": [1], "停": None}, "停"),
+        ("/s/generate", {"messages": [{"role": "user", "content": "好"}]}, "messages"),
+        ("/s/generate", {"token_ids": [1], "grammar": {"kind": "regex", "source": "a", "flags": "i"}}, "grammar.flags"),
+        ("/s/suspend", {"second": 1}, "second"),
+        ("/s/truncate", {"num_token": 0}, "num_token"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(path: str, fields: dict[str, object], param: str) -> None:

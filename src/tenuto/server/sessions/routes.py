@@ -140,7 +140,7 @@ def _add_computing(router: APIRouter, service: Service, desk: SessionDesk) -> No
     )
     async def generate(request: Request, id: str) -> Response:
         request_id: RequestId = request.state.request_id
-        body = await _body(request, service, wire.SessionGenerateBody, wire.NOT_SERVED)
+        body = await _body(request, service, wire.SessionGenerateBody)
         tenant = tenant_of(request)
         hints = hints_of(body, tenant, desk.directory.find(tenant, id).hints)
         events = desk.generate(tenant, id, generate_of(body, request_id, hints, service.limits))
@@ -211,7 +211,5 @@ def _add_transfer(router: APIRouter, service: Service, desk: SessionDesk) -> Non
         )
 
 
-async def _body(
-    request: Request, service: Service, kind: type[W], not_served: dict[str, tuple[Any, ...]] | None = None
-) -> W:
-    return parse_body(await read_json_object(request, service.limits), kind, not_served or {})
+async def _body(request: Request, service: Service, kind: type[W]) -> W:
+    return parse_body(await read_json_object(request, service.limits), kind, {})

@@ -1,8 +1,11 @@
-"""The requests of `/v1/sessions`, field by field."""
+"""The requests of `/v1/sessions`, field by field.
+
+They are ours alone, so no client sends another server's extras: a field that is not known is misspelt, and refused.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -24,14 +27,14 @@ class RunFields(Wire):
     priority: int | None = Field(None, ge=-10, le=10, description="higher goes first. Default 0")
 
 
-class SessionCreateBody(RunFields):
+class SessionCreateBody(RunFields, extra="forbid"):
     """A new session."""
 
     id: str | None = Field(None, description=f"its name: {_NAME}. Default: a fresh one")
     parent: str | None = Field(None, description="fork this session: its tokens, and its KV shared")
 
 
-class SessionForkBody(RunFields):
+class SessionForkBody(RunFields, extra="forbid"):
     """A fork of the session in the path."""
 
     id: str | None = Field(None, description=f"the fork's name: {_NAME}. Default: a fresh one")
@@ -47,16 +50,16 @@ class InputFields(Wire):
     )
 
 
-class SessionAppendBody(InputFields, RunFields):
+class SessionAppendBody(InputFields, RunFields, extra="forbid"):
     """Tokens to add and to compute now. `token_ids` or `text` is required."""
 
 
-class GrammarBody(Wire):
+class GrammarBody(Wire, extra="forbid"):
     kind: Literal["lark", "json_schema", "regex", "choices"] = Field(description="how `source` is to be read")
     source: str = Field(description="the grammar; JSON text for a schema, and for choices, a list of strings")
 
 
-class SessionGenerateBody(SamplingFields, StopField, InputFields, RunFields):
+class SessionGenerateBody(SamplingFields, StopField, InputFields, RunFields, extra="forbid"):
     """How to go on. Without `token_ids` and `text` the session goes on from where it stands."""
 
     max_tokens: int | None = Field(
@@ -73,7 +76,7 @@ class SessionGenerateBody(SamplingFields, StopField, InputFields, RunFields):
     stream: bool | None = Field(None, description="send the tokens as server-sent events while they are generated")
 
 
-class SessionSuspendBody(Wire):
+class SessionSuspendBody(Wire, extra="forbid"):
     """The session will be idle. The next append or generate resumes it."""
 
     seconds: float | None = Field(
@@ -82,7 +85,7 @@ class SessionSuspendBody(Wire):
     reason: str | None = Field(None, max_length=200, description="what it waits for, e.g. the tool's name")
 
 
-class SessionTruncateBody(Wire):
+class SessionTruncateBody(Wire, extra="forbid"):
     """What is left of the session."""
 
     num_tokens: int = Field(ge=0, le=_MAX_INT, description="so many tokens stay, from the beginning")
@@ -96,5 +99,3 @@ SESSION_BODIES = (
     SessionSuspendBody,
     SessionTruncateBody,
 )
-
-NOT_SERVED: dict[str, tuple[Any, ...]] = {"n": (None, 1), "tools": (None, []), "messages": (None,)}
