@@ -43,7 +43,7 @@ test: $(VENV)/.dev  ## every test (up to ten minutes on two cores)
 	OMP_NUM_THREADS=1 $(PYTEST) $(PARALLEL)
 
 soak: $(VENV)/.dev  ## the full seed counts of the simulation and property tests (long)
-	OMP_NUM_THREADS=1 TENUTO_SOAK=1 $(PYTEST) $(PARALLEL) -m soak --timeout 7200
+	OMP_NUM_THREADS=1 TENUTO_SOAK=1 $(PYTEST) $(PARALLEL) --dist load -m soak --timeout 7200
 
 CLIENTS := .venv-clients
 $(CLIENTS)/.ready: tests/clients/requirements.txt
