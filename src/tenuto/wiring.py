@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from tenuto.chat import LocalModelClient
+from tenuto.chat import LocalModelClient, OnBrokenOff, nobody
 from tenuto.checkpoint import open_checkpoint
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
@@ -140,13 +140,18 @@ def local_engine(loaded: LoadedModel, config: Config, clock: Clock) -> LocalEngi
 
 @asynccontextmanager
 async def running(
-    loaded: LoadedModel, config: Config, *, clock: Clock | None = None, ids: IdSource | None = None
+    loaded: LoadedModel,
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    on_broken_off: OnBrokenOff = nobody,
 ) -> AsyncIterator[RunningModel]:
     """Start an engine on a loaded model; it stops, and its KV is freed, at the end of the block."""
     clock, ids = clock or RealClock(), ids or IdSource()
     async with (
         local_engine(loaded, config, clock) as engine,
-        chatting(loaded, engine, config, clock=clock, ids=ids) as started,
+        chatting(loaded, engine, config, clock=clock, ids=ids, on_broken_off=on_broken_off) as started,
     ):
         yield started
 

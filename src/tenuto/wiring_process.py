@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 from pydantic import SecretStr
 
+from tenuto.chat import OnBrokenOff, nobody
 from tenuto.clock import Clock, RealClock
 from tenuto.config import Config
 from tenuto.engine.boundary import RemoteEngineClient
@@ -71,23 +72,29 @@ async def engine_process(settings: Mapping[str, Any], clock: Clock) -> AsyncIter
 
 
 @asynccontextmanager
-async def serving_model(config: Config, clock: Clock, ids: IdSource) -> AsyncIterator[RunningModel]:
+async def serving_model(
+    config: Config, clock: Clock, ids: IdSource, on_broken_off: OnBrokenOff
+) -> AsyncIterator[RunningModel]:
     """Load a model and chat with it as a server does: the engine apart, unless the settings or the system say no."""
     apart = os.name == "posix" if config.engine_process is None else config.engine_process
     if apart:
-        async with running_apart(config, clock=clock, ids=ids) as started:
+        async with running_apart(config, clock=clock, ids=ids, on_broken_off=on_broken_off) as started:
             yield started
     else:
         from tenuto.wiring import load, running
 
         loaded = await anyio.to_thread.run_sync(load, config, clock)
-        async with running(loaded, config, clock=clock, ids=ids) as started:
+        async with running(loaded, config, clock=clock, ids=ids, on_broken_off=on_broken_off) as started:
             yield started
 
 
 @asynccontextmanager
 async def running_apart(
-    config: Config, *, clock: Clock | None = None, ids: IdSource | None = None
+    config: Config,
+    *,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    on_broken_off: OnBrokenOff = nobody,
 ) -> AsyncIterator[RunningModel]:
     """Load a model, its text here and its weights in a process of their own, and chat with it.
 
@@ -101,7 +108,7 @@ async def running_apart(
         info = await engine.ready()
         if info.fingerprint != loaded.fingerprint:
             raise ModelFileError(f"{path}: the file was changed while it was being loaded; start again")
-        async with chatting(loaded, engine, config, clock=clock, ids=ids) as started:
+        async with chatting(loaded, engine, config, clock=clock, ids=ids, on_broken_off=on_broken_off) as started:
             yield replace(started, ended=engine.ended)
 
 

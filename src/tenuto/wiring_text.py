@@ -7,7 +7,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.chat import ChatLimits, LocalCompletionClient, LocalModelClient, LocalSessionClient, TextTools
+from tenuto.chat import (
+    ChatLimits,
+    LocalCompletionClient,
+    LocalModelClient,
+    LocalSessionClient,
+    OnBrokenOff,
+    TextTools,
+    nobody,
+)
 from tenuto.checkpoint import Checkpoint, TokenizerFiles, open_checkpoint
 from tenuto.clock import Clock
 from tenuto.config import Config
@@ -84,13 +92,20 @@ def _tool_format(config: Config, template: str | None, tokenizer: Tokenizer) -> 
 
 @asynccontextmanager
 async def chatting(
-    loaded: LoadedText, engine: EngineClient, config: Config, *, clock: Clock, ids: IdSource
+    loaded: LoadedText,
+    engine: EngineClient,
+    config: Config,
+    *,
+    clock: Clock,
+    ids: IdSource,
+    on_broken_off: OnBrokenOff = nobody,
 ) -> AsyncIterator[RunningModel]:
     """Messages over an engine that runs; held conversations are closed at the end of the block."""
     limits = ChatLimits(max_sessions=config.max_sessions, prepare_threads=_PREPARE_THREADS)
-    model = LocalModelClient(engine, loaded.text, ids=ids, clock=clock, limits=limits)
-    completion = LocalCompletionClient(engine, loaded.text.tokenizer, ids=ids, clock=clock, limits=limits)
-    sessions = LocalSessionClient(engine, loaded.text.tokenizer, model, limits=limits)
+    tokenizer, told = loaded.text.tokenizer, on_broken_off
+    model = LocalModelClient(engine, loaded.text, ids=ids, clock=clock, limits=limits, on_broken_off=told)
+    completion = LocalCompletionClient(engine, tokenizer, ids=ids, clock=clock, limits=limits, on_broken_off=told)
+    sessions = LocalSessionClient(engine, tokenizer, model, limits=limits, on_broken_off=told)
     try:
         yield RunningModel(model, completion, sessions, engine, loaded)
     finally:

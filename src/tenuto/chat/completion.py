@@ -14,7 +14,7 @@ from tenuto.chat.choices import merge, params_of_choice, usage_of_choice
 from tenuto.chat.generation import close_session
 from tenuto.chat.local import ChatLimits
 from tenuto.chat.plain_text import PlainTextReader
-from tenuto.chat.spent import Spent
+from tenuto.chat.spent import OnBrokenOff, Spent, nobody
 from tenuto.clock import Clock
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import IdSource, SessionId, TokenId
@@ -76,12 +76,14 @@ class LocalCompletionClient:
         ids: IdSource,
         clock: Clock,
         limits: ChatLimits = ChatLimits(),
+        on_broken_off: OnBrokenOff = nobody,
     ) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
         self._ids = ids
         self._clock = clock
         self._limits = limits
+        self._on_broken_off = on_broken_off
         self._preparing = Preparation("tenuto-complete", limits.prepare_threads, limits.prepare_s)
 
     async def complete(self, request: CompletionRequest) -> AsyncIterator[CompletionEvent]:
@@ -184,24 +186,28 @@ class LocalCompletionClient:
         spent = Spent()
         ttft_s = 0.0
         deltas = self._engine.generate(one.session, one.prompt.ids[known:], one.params)
-        async with aclosing(cast("AsyncGenerator[TokenDelta, None]", deltas)) as stream:
-            async for delta in stream:
-                ttft_s = ttft_s or self._clock.now() - one.start_s
-                if echoed:  # not before the engine has taken the request: until then an error has its own status
-                    yield TextDelta(text=echoed, choice=one.choice)
-                    echoed = ""
-                spent.add(delta)
-                ends = delta.finish == "stop"
-                for event in reader.push_all(
-                    delta.ids[:-1] if ends else delta.ids, delta.logprobs[:-1] if ends else delta.logprobs
-                ):
+        try:
+            async with aclosing(cast("AsyncGenerator[TokenDelta, None]", deltas)) as stream:
+                async for delta in stream:
+                    spent.add(delta)
+                    ttft_s = ttft_s or self._clock.now() - one.start_s
+                    if echoed:  # not before the engine has taken the request: until then an error has its own status
+                        yield TextDelta(text=echoed, choice=one.choice)
+                        echoed = ""
+                    ends = delta.finish == "stop"
+                    for event in reader.push_all(
+                        delta.ids[:-1] if ends else delta.ids, delta.logprobs[:-1] if ends else delta.logprobs
+                    ):
+                        yield event
+                    if reader.stopped:
+                        break
+            if not reader.stopped:
+                for event in reader.finish():
                     yield event
-                if reader.stopped:
-                    break
-        if not reader.stopped:
-            for event in reader.finish():
-                yield event
-        usage = spent.usage or await self._broken_off(one, spent)
+            usage = spent.usage or await self._broken_off(one, spent)
+        except BaseException:  # its client may have left
+            spent.tell(self._on_broken_off)
+            raise
         times = {"ttft_s": ttft_s, "total_s": self._clock.now() - one.start_s}
         chat_usage = ChatUsage(**(msgspec.structs.asdict(usage) | times))
         yield CompletionFinished(

@@ -12,7 +12,7 @@ from tenuto.chat.conversation import Reply, explain_break, splice
 from tenuto.chat.encoder import Encoded
 from tenuto.chat.held import HeldConversation
 from tenuto.chat.seen import Expectation
-from tenuto.chat.spent import Spent
+from tenuto.chat.spent import OnBrokenOff, Spent
 from tenuto.chat.turn import Turn
 from tenuto.errors import Cancelled, EngineClosed, SessionExists, SessionNotFound, TenutoError
 from tenuto.ids import SessionId, TokenId
@@ -235,6 +235,11 @@ class Generation:
         after = await self._engine.stats(self._held.session)
         num_gained = after.total_reused_tokens - self._before.total_reused_tokens
         self._spent.broken_off(len(self._encoded.ids), num_gained, self._before.num_computed)
+
+    def tell(self, on_broken_off: OnBrokenOff) -> None:
+        """Unless the turn was kept: what it cost."""
+        if not self._is_kept:
+            self._spent.tell(on_broken_off)
 
     async def end(self) -> None:
         """Leave nothing running. Unless the turn was kept, cut the session back to what it held of the prompt before.

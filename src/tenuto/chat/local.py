@@ -21,6 +21,7 @@ from tenuto.chat.relaxations import RelaxationLog
 from tenuto.chat.releases import LocalReleases
 from tenuto.chat.reply import ReplyReader
 from tenuto.chat.seen import Expectation, SeenConversations
+from tenuto.chat.spent import OnBrokenOff, nobody
 from tenuto.chat.turn import Turn, check_size, read_turn
 from tenuto.clock import Clock
 from tenuto.errors import SessionNotFound
@@ -70,13 +71,21 @@ class LocalModelClient:
     """
 
     def __init__(
-        self, engine: EngineClient, text: TextTools, *, ids: IdSource, clock: Clock, limits: ChatLimits = ChatLimits()
+        self,
+        engine: EngineClient,
+        text: TextTools,
+        *,
+        ids: IdSource,
+        clock: Clock,
+        limits: ChatLimits = ChatLimits(),
+        on_broken_off: OnBrokenOff = nobody,
     ) -> None:
         self._engine = engine
         self._text = text
         self._ids = ids
         self._clock = clock
         self._limits = limits
+        self._on_broken_off = on_broken_off
         self._encoder = ConversationEncoder(text.tokenizer, text.template, text.tool_format, limits.encoding)
         self._held = HeldConversations(limits.max_sessions)
         self._seen = SeenConversations(limits.encoding.max_seen_messages)
@@ -214,6 +223,7 @@ class LocalModelClient:
         held = choice.held
         try:
             if choice.generation is not None:
+                choice.generation.tell(self._on_broken_off)
                 await choice.generation.end()
             if held.is_temporary and (held.is_open or held.is_unsure):
                 with anyio.move_on_after(self._limits.cleanup_s, shield=True):

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import cast
 
 from tenuto.chat.session_text import SessionTextReader
-from tenuto.chat.spent import Spent
+from tenuto.chat.spent import OnBrokenOff, Spent
 from tenuto.ids import SessionId, TokenId
 from tenuto.protocol.engine import EngineClient, GenerateParams, SessionStats, TokenDelta
 from tenuto.protocol.sessions import SessionEvent, SessionFinished
@@ -34,6 +34,7 @@ class SessionGeneration:
         self._reader = reader
         self._stream: AsyncGenerator[TokenDelta, None] | None = None
         self._spent = Spent()
+        self._is_whole = False
 
     async def events(self, *, may_break_off: bool) -> AsyncGenerator[SessionEvent, None]:
         """All events; `stop` afterwards, whatever happened."""
@@ -57,12 +58,18 @@ class SessionGeneration:
                 if (last := reader.finish(stop, delta.logprobs[num_content:])) is not None:
                     yield last
                 assert delta.usage is not None
+                self._is_whole = True
                 yield SessionFinished(
                     reason=delta.finish,
                     stop=stop[0] if stop else None,
                     input_ids=self._ids,
                     usage=delta.usage,
                 )
+
+    def tell(self, on_broken_off: OnBrokenOff) -> None:
+        """Unless its last event is out: what it cost."""
+        if not self._is_whole:
+            self._spent.tell(on_broken_off)
 
     async def stop(self) -> None:
         """Nothing runs on."""
@@ -82,4 +89,5 @@ class SessionGeneration:
             await self._engine.append(self._session, added)
         if last is not None:
             yield last
+        self._is_whole = True
         yield SessionFinished(reason="stop", stop=self._reader.found, input_ids=self._ids, usage=usage)

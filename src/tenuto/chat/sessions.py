@@ -11,6 +11,7 @@ import anyio
 from tenuto.chat.local import ChatLimits
 from tenuto.chat.session_generation import SessionGeneration
 from tenuto.chat.session_text import SessionTextReader
+from tenuto.chat.spent import OnBrokenOff, nobody
 from tenuto.errors import ContextLengthError, InvalidRequest
 from tenuto.ids import SessionId, TokenId
 from tenuto.offload import Preparation
@@ -45,12 +46,19 @@ class LocalSessionClient:
     """
 
     def __init__(
-        self, engine: EngineClient, tokenizer: Tokenizer, chat: Lender, *, limits: ChatLimits = ChatLimits()
+        self,
+        engine: EngineClient,
+        tokenizer: Tokenizer,
+        chat: Lender,
+        *,
+        limits: ChatLimits = ChatLimits(),
+        on_broken_off: OnBrokenOff = nobody,
     ) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
         self._chat = chat
         self._limits = limits
+        self._on_broken_off = on_broken_off
         self._encoding = Preparation("tenuto-sessions", limits.prepare_threads, limits.prepare_s)
 
     async def open(self, session: SessionId, *, parent: SessionId | None = None, hints: RunHints = RunHints()) -> None:
@@ -76,6 +84,7 @@ class LocalSessionClient:
                 async for event in generation.events(may_break_off=bool(request.stop)):
                     yield event
             finally:
+                generation.tell(self._on_broken_off)
                 with anyio.move_on_after(self._limits.cleanup_s, shield=True):
                     await generation.stop()
 

@@ -120,7 +120,7 @@ async def _serve(config: Config, rules: AccessRules, tls: SSLContext | None) -> 
     clock, ids = RealClock(), IdSource()
     async with (
         telemetry_of(config, clock) as telemetry,
-        serving_model(config, clock, ids) as started,
+        serving_model(config, clock, ids, telemetry.broken_off) as started,
         vector_clients(config, started, clock) as vectors,
     ):
         info = await started.model.info()

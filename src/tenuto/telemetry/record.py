@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tenuto.ids import RequestId
+from tenuto.protocol.chat import ChatUsage
+from tenuto.protocol.engine import GenerateUsage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -38,6 +40,16 @@ class Work:
     reasons: list[str] = field(default_factory=list)  # why each reply ended
     reuse_break: str | None = None
     error: str | None = None
+
+    def add(self, usage: ChatUsage | GenerateUsage) -> None:
+        """The tokens of one reply."""
+        self.num_prompt += usage.num_prompt
+        self.num_held += usage.num_held
+        self.num_shared += usage.num_shared
+        self.num_computed += usage.num_computed
+        self.num_generated += usage.num_generated
+        self.num_forced += usage.num_forced
+        self.num_accepted += usage.num_accepted
 
 
 @dataclass(slots=True)

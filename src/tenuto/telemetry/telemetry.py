@@ -94,13 +94,7 @@ class Telemetry:
 
     def replied(self, work: Work, usage: ChatUsage | GenerateUsage, reason: str, message: Message | None) -> None:
         """One of the call's replies is whole."""
-        work.num_prompt += usage.num_prompt
-        work.num_held += usage.num_held
-        work.num_shared += usage.num_shared
-        work.num_computed += usage.num_computed
-        work.num_generated += usage.num_generated
-        work.num_forced += usage.num_forced
-        work.num_accepted += usage.num_accepted
+        work.add(usage)
         work.reasons.append(reason)
         if work.queued_s is None:
             work.queued_s = usage.queued_s
@@ -111,6 +105,12 @@ class Telemetry:
         record = current_record()
         if self._tracing is not None and record is not None and record.span is not None and message is not None:
             self._tracing.replied(record, message)
+
+    def broken_off(self, usage: GenerateUsage) -> None:
+        """One of the replies of this task's request is given up: its tokens were generated all the same."""
+        record = current_record()
+        if record is not None and record.works:
+            record.works[-1].add(usage)
 
     def _failed(self, work: Work, kind: str) -> None:
         work.error = kind
