@@ -57,7 +57,8 @@ class BoundedConnection(H11Protocol):
         super().connection_made(GatheringTransport(transport, self.loop))
         limits = self.config.limits
         if len(self.connections) > limits.max_connections:
-            self._refuse(limits)
+            message = f"{limits.max_connections} connections are open already; try again later"
+            self._refuse(503, "Service Unavailable", message, "too_many_connections")
             return
         self._head_timer = self.loop.call_later(limits.header_deadline_s, self._close)
 
@@ -88,11 +89,13 @@ class BoundedConnection(H11Protocol):
             self.conn.send(h11.ConnectionClosed())
             self._close()
 
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "Bad Request", msg, "invalid_http")
+
     def _watch_head(self) -> None:
         """The timer runs from the first byte after an answer until the next request's head is whole."""
-        answered = self.cycle is None or self.cycle.response_complete
         idle = not self.conn.trailing_data[0] and self.conn.their_state is not h11.SEND_BODY
-        if not answered or (self.cycle is not None and idle):
+        if not self._is_answered or (self.cycle is not None and idle):
             self._stop_head_timer()
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.config.limits.header_deadline_s, self._close)
@@ -105,15 +108,21 @@ class BoundedConnection(H11Protocol):
         self._stop_write_timer()
         self._write_timer = self.loop.call_later(_LINGER_S, self.transport.abort)
 
-    def _refuse(self, limits: ServerLimits) -> None:
-        """Without reading the request: whoever opens too many connections is not served on them."""
-        message = f"{limits.max_connections} connections are open already; try again later"
-        body = msgspec.json.encode(error_body(message, "server_error", "too_many_connections"))
-        head = (
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            f"Retry-After: {limits.retry_after_s}\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _refuse(self, status: int, phrase: str, message: str, code: str) -> None:
+        """Where no route could answer; then the connection ends. In the middle of an answer it just ends."""
+        if self._is_answered and not self.transport.is_closing():
+            kind = "server_error" if status >= 500 else "invalid_request_error"
+            body = msgspec.json.encode(error_body(message, kind, code))
+            retry = f"Retry-After: {self.config.limits.retry_after_s}\r\n" if status == 503 else ""
+            head = (
+                f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                f"{retry}Content-Length: {len(body)}\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
         self._close()
 
     def _stop_head_timer(self) -> None:
