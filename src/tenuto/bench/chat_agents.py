@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from tenuto.bench.driver import Progress, RunClock, drive
 from tenuto.bench.records import RunRecord, TurnRecord
-from tenuto.bench.sse import TIMEOUT, ServerRefused, get_json, stream_events
+from tenuto.bench.sse import TIMEOUT, Events, ServerRefused, get_json, stream_events
 from tenuto.bench.stopwatch import TurnWatch
 from tenuto.bench.workload import TextWorkload
 from tenuto.clock import Clock
 from tenuto.errors import ConfigError, TenutoError
 from tenuto.protocol.engine import GenerateUsage
-
-Events: TypeAlias = Callable[[str, dict[str, Any]], AsyncIterator[dict[str, Any]]]
-"""The events that answer a body sent to an address, as `stream_events`."""
 
 
 class ChatServer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import TypeAlias
 
 import httpx
@@ -89,9 +90,15 @@ class ServiceBench:
         return _record("chat, served", texts.shape, turns)
 
     async def _sessions(self, tokens: TokenWorkload, prefix: str) -> RunRecord:
-        agents = SessionAgents(self._http, self._address, tokens, RunClock(self._clock), prefix=prefix)
-        turns = await drive(agents, tokens.shape, at_once=True, progress=self._progress)
-        await agents.close()
+        """Each agent streams through little more than a socket: eight busy clients on the server's own processors would
+        be a good part of what is measured."""
+        async with AsyncExitStack() as stack:
+            bare = [await stack.enter_async_context(BareClient(self._address)) for _ in range(tokens.shape.agents)]
+            streams = [client.stream_events for client in bare]
+            clock = RunClock(self._clock)
+            agents = SessionAgents(self._http, self._address, tokens, clock, prefix=prefix, streams=streams)
+            turns = await drive(agents, tokens.shape, at_once=True, progress=self._progress)
+            await agents.close()
         return _record("sessions, served", tokens.shape, turns)
 
     async def first_tokens(self, model: ModelClient) -> FirstTokens:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import httpx
 
 from tenuto.bench.driver import RunClock
 from tenuto.bench.records import TurnRecord
-from tenuto.bench.sse import ServerRefused, stream_events
+from tenuto.bench.sse import Events, ServerRefused, stream_events
 from tenuto.bench.stopwatch import TurnWatch
 from tenuto.bench.workload import TokenWorkload
 from tenuto.errors import TenutoError
@@ -21,16 +23,25 @@ class SessionAgents:
     Args:
         url: up to and with the API's version.
         prefix: of the sessions' names, so that runs do not meet.
+        streams: how each agent asks for its tokens; through `http` if not given.
     """
 
     def __init__(
-        self, http: httpx.AsyncClient, url: str, workload: TokenWorkload, clock: RunClock, *, prefix: str = "bench"
+        self,
+        http: httpx.AsyncClient,
+        url: str,
+        workload: TokenWorkload,
+        clock: RunClock,
+        *,
+        prefix: str = "bench",
+        streams: Sequence[Events] | None = None,
     ) -> None:
         self._http = http
         self._url = f"{url}/sessions"
         self._workload = workload
         self._clock = clock
         self._prefix = prefix
+        self._streams = streams or [partial(stream_events, http)] * workload.shape.agents
 
     @property
     def clock(self) -> RunClock:
@@ -50,7 +61,7 @@ class SessionAgents:
         body: dict[str, Any] = {"token_ids": list(piece), "max_tokens": wanted, "temperature": 0}
         url = f"{self._url}{self._session(agent)}/generate"
         usage: dict[str, Any] = {}
-        async for event in stream_events(self._http, url, {**body, "ignore_eos": True, "stream": True}):
+        async for event in self._streams[agent](url, {**body, "ignore_eos": True, "stream": True}):
             watch.saw_ids(event.get("token_ids") or ())
             usage = event.get("usage") or usage
         if watch.num_out != wanted:

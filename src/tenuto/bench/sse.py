@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -12,6 +12,10 @@ from tenuto.errors import TenutoError
 
 _SHOWN_CHARS = 300
 TIMEOUT = httpx.Timeout(600.0, connect=10.0)  # a prompt may wait long for its first token
+
+
+Events: TypeAlias = Callable[[str, dict[str, Any]], AsyncIterator[dict[str, Any]]]
+"""The events that answer a body sent to an address, as they come; raises as `stream_events`."""
 
 
 class ServerRefused(TenutoError):
