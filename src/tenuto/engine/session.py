@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -72,20 +71,15 @@ class ServiceLedger:
 
     def __init__(self, max_runs: int = 4096) -> None:
         self._max_runs = max_runs
-        self._runs: dict[str, Service] = {}  # least recently used first
+        self._runs: dict[tuple[str, str], Service] = {}  # by tenant and run, least recently used first
 
     def of(self, hints: RunHints) -> Service:
         """The counter of the hints' run, or a new one that belongs to no run."""
         if hints.run is None:
             return Service()
-        service = self._runs.pop(hints.run, None) or Service()
-        self._runs[hints.run] = service
+        run = hints.tenant, hints.run
+        service = self._runs.pop(run, None) or Service()
+        self._runs[run] = service
         if len(self._runs) > self._max_runs:
             del self._runs[next(iter(self._runs))]
         return service
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._runs)
