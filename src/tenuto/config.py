@@ -167,13 +167,22 @@ class Config(BaseSettings):
         """The environment's settings under overrides (None: not given). Raises ConfigError naming the setting."""
         given = {name: value for name, value in overrides.items() if value is not None}
         try:
-            return cls(**given)  # type: ignore[arg-type]
+            made = cls(**given)  # type: ignore[arg-type]
         except pydantic.ValidationError as error:
             first = error.errors()[0]
             variable = ".".join(str(part) for part in first["loc"])
             name = _FIELD_OF.get(variable, variable)
             variable = variable if variable in _FIELD_OF else f"TENUTO_{name.upper()}"
             raise ConfigError(f"setting {name} ({variable}): {first['msg']}") from error
+        made._check_together()
+        return made
+
+    def _check_together(self) -> None:
+        """Raises ConfigError for what each setting allows and all of them do not."""
+        if self.kv_type != "float" and self.precision not in ("int8", "int4"):
+            raise ConfigError(
+                f"setting kv_type: {self.kv_type} comes with precision int8 or int4, not with {self.precision}"
+            )
 
 
 _FIELD_OF = {  # variable -> field, where the name of the variable does not follow from the field's

@@ -24,7 +24,7 @@ SCRIPTED = """
 import asyncio, sys
 from tenuto.clock import RealClock
 from tenuto.ids import IdSource
-from tenuto.server import Operations, ServerLimits, WebServer, create_app, serve
+from tenuto.server import BoundAddress, Operations, ServerLimits, WebServer, create_app, serve
 from tenuto.telemetry import configure_logs
 from tenuto.testing.scripted_model import Reply, ScriptedModel
 
@@ -35,7 +35,7 @@ model = ScriptedModel(lambda _: Reply("一二三" * int(num_pieces), piece_delay
 app = create_app(model, served_names=("m",), clock=RealClock(), ids=IdSource(), operations=Operations(limits=limits))
 
 async def main():
-    server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=drain_s, limits=limits)
+    server = WebServer(app, BoundAddress("127.0.0.1", 0), drain_deadline_s=drain_s, limits=limits)
     await serve(server, on_listening=lambda url: print("at", url, file=sys.stderr, flush=True))
     print("closed in order", file=sys.stderr, flush=True)
 

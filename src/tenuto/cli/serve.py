@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from tenuto.ids import IdSource
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from tenuto.server import BoundAddress
     from tenuto.server.access import AccessRules
 
 _AllowAnonymous = Annotated[
@@ -97,6 +99,7 @@ def start(config: Config) -> None:
     """Serve until a signal. Raises ConfigError before the model is loaded if it cannot be served like that."""
     # These bring in FastAPI: a second that `--help` need not wait for.
     from tenuto.cli.serving import allow_connections, loop_options, rules_of, secrets_of
+    from tenuto.server import BoundAddress
     from tenuto.server.tls import load_tls
     from tenuto.telemetry import configure_logs
 
@@ -104,12 +107,13 @@ def start(config: Config) -> None:
     rules = rules_of(config, RealClock())
     tls = load_tls(config.tls_cert, config.tls_key)
     allow_connections(config.max_connections)
-    for other in (None, config.embedding_model, config.rerank_model):
-        fetch_model(config if other is None else config.model_copy(update={"model": other}))
-    anyio.run(_serve, config, rules, tls, backend_options=loop_options())
+    with closing(BoundAddress(config.host, config.port)) as address:
+        for other in (None, config.embedding_model, config.rerank_model):
+            fetch_model(config if other is None else config.model_copy(update={"model": other}))
+        anyio.run(_serve, config, address, rules, tls, backend_options=loop_options())
 
 
-async def _serve(config: Config, rules: AccessRules, tls: SSLContext | None) -> None:
+async def _serve(config: Config, address: BoundAddress, rules: AccessRules, tls: SSLContext | None) -> None:
     from tenuto.cli.serving import limits_of, operations_of, telemetry_of
     from tenuto.server import OtherClients, WebServer, create_app
     from tenuto.server import serve as serve_app
@@ -141,8 +145,7 @@ async def _serve(config: Config, rules: AccessRules, tls: SSLContext | None) -> 
         )
         server = WebServer(
             app,
-            host=config.host,
-            port=config.port,
+            address,
             drain_deadline_s=config.drain_s,
             tls=tls,
             limits=limits_of(config),

@@ -4,9 +4,10 @@ body → wire → chat_request → ModelClient.stream → sse or reply
 """
 
 from tenuto.server.app import create_app
+from tenuto.server.bound import BoundAddress
 from tenuto.server.limits import ServerLimits
 from tenuto.server.listen import WebServer, serve
 from tenuto.server.operations import Operations
 from tenuto.server.service import OtherClients
 
-__all__ = ["Operations", "OtherClients", "ServerLimits", "WebServer", "create_app", "serve"]
+__all__ = ["BoundAddress", "Operations", "OtherClients", "ServerLimits", "WebServer", "create_app", "serve"]

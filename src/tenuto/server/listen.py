@@ -15,8 +15,8 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
-from tenuto.errors import ConfigError
 from tenuto.server.admission import Admission
+from tenuto.server.bound import BoundAddress
 from tenuto.server.connections import BoundedConnection, ConnectionConfig
 from tenuto.server.limits import ServerLimits
 from tenuto.server.listener import Listener
@@ -33,20 +33,17 @@ class WebServer:
 
     Args:
         app: made by `create_app`.
-        port: 0 takes a free one; `port` and `url` then say which.
+        address: it belongs to the server from now on.
         drain_deadline_s: how long running requests may go on after `stop`; what is left is cancelled.
         tls: None: no encryption.
         limits: those of connections; the ones of requests are the application's.
-
-    Raises ConfigError if the address cannot be had.
     """
 
     def __init__(
         self,
         app: FastAPI,
+        address: BoundAddress,
         *,
-        host: str,
-        port: int,
         drain_deadline_s: float = 30.0,
         tls: ssl.SSLContext | None = None,
         limits: ServerLimits = ServerLimits(),
@@ -55,26 +52,31 @@ class WebServer:
         self._drain_deadline_s = drain_deadline_s
         self._scheme = "http" if tls is None else "https"
         self._draining: asyncio.Task[None] | None = None
-        self._socket = _bind(host, port)
-        self.host = host
-        self.port: int = self._socket.getsockname()[1]
+        self._address = address
+        self.port = address.port
         close_deadline_s = math.ceil(min(_CLOSE_DEADLINE_S, drain_deadline_s))
         self._server = _Server(ConnectionConfig(app, limits=limits, tls=tls, close_deadline_s=close_deadline_s))
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = self._address.host
+        host = f"[{host}]" if ":" in host else host
         return f"{self._scheme}://{host}:{self.port}"
 
     async def run(self, on_listening: Callable[[str], None] = lambda _: None) -> None:
-        """Serves until `stop`; calls `on_listening` with the URL once connections are taken."""
+        """Serves until `stop`; calls `on_listening` with the URL once connections are taken.
+
+        Raises ConfigError if another program began to listen on the address since it was bound.
+        """
         self._server.on_started = lambda: on_listening(self.url)
         try:
-            await self._server.serve(sockets=[self._socket])
+            await self._server.serve(sockets=[self._address.socket])
+        except _CannotListen as error:
+            raise self._address.refused(error) from error
         finally:
             if self._draining is not None:
                 self._draining.cancel()
-            self._socket.close()
+            self._address.close()
             await self._cancel_running()
 
     def stop(self) -> None:
@@ -129,6 +131,10 @@ async def serve(
             loop.remove_signal_handler(number)
 
 
+class _CannotListen(OSError):
+    """The system refuses to listen on the bound socket."""
+
+
 class _Server(uvicorn.Server):
     on_started: Callable[[], None]
 
@@ -147,19 +153,9 @@ class _Server(uvicorn.Server):
 
         open_ones = self.server_state.connections
         # uvicorn closes them, and waits for that, as it would asyncio's servers.
-        self.servers = [Listener(bound, connection, open_ones, config) for bound in sockets or ()]  # type: ignore[misc]
+        try:
+            self.servers = [Listener(bound, connection, open_ones, config) for bound in sockets or ()]  # type: ignore[misc]
+        except OSError as error:
+            raise _CannotListen(*error.args) from error
         self.started = True
         self.on_started()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        bound = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; choose another with --host and --port"
-        ) from error
-    # Named as TCP: only then does asyncio switch Nagle's algorithm off for the connections, which would hold each small
-    # piece of an answer back until the client has confirmed the one before, by 40 ms or more.
-    return socket.socket(family, bound.type, socket.IPPROTO_TCP, fileno=bound.detach())

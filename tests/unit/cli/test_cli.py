@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,12 @@ def test_models_lists_the_embedded_one_and_says_why_others_do_not_run(tmp_path: 
         (("run", "  "), 2, "the question is empty"),
         (("run", "hi", "--max-turns", "0"), 2, "--max-turns"),
         (("serve", "--port", "70000"), 2, "--port"),
+        (
+            ("serve", "--kv-type", "int8", "--precision", "fp32", "--model", "/nowhere/x.gguf"),
+            1,
+            "setting kv_type: int8",
+        ),
+        (("serve", "--tls-cert", "/无/c.pem", "--tls-key", "/无/k.pem", "--model", "/nowhere/x.gguf"), 1, "/无/c.pem"),
         (("nonsense",), 2, "No such command"),
         (("models", "/nowhere"), 1, "/nowhere"),
         (("models", "x[/y].gguf"), 1, "no model at x[/y].gguf"),
@@ -61,6 +68,14 @@ def test_wrong_input_is_told_without_a_stack_trace(arguments: tuple[str, ...], s
     result = tenuto(*arguments)
     assert result.returncode == status, result
     assert message in result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_a_port_in_use_is_told_before_a_model_is_looked_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = tenuto("serve", "--port", str(taken.getsockname()[1]), "--model", "/nowhere/x.gguf")
+    assert result.returncode == 1
+    assert "cannot listen on 127.0.0.1" in result.stderr and "x.gguf" not in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from tenuto.cli.serving import loop_options
 from tenuto.clock import RealClock
 from tenuto.ids import IdSource
-from tenuto.server import Operations, ServerLimits, WebServer, create_app
+from tenuto.server import BoundAddress, Operations, ServerLimits, WebServer, create_app
 from tenuto.testing.scripted_model import Script, ScriptedModel
 
 CHAT = "/v1/chat/completions"
@@ -98,7 +98,7 @@ def live(
 ) -> Iterator[Live]:
     """On the event loop that `tenuto serve` has here, or on asyncio's own."""
     model, app = build(script, limits)
-    server = WebServer(app, host="127.0.0.1", port=0, drain_deadline_s=drain_deadline_s, tls=tls, limits=limits)
+    server = WebServer(app, BoundAddress("127.0.0.1", 0), drain_deadline_s=drain_deadline_s, tls=tls, limits=limits)
     listening = threading.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 

@@ -18,7 +18,7 @@ from tenuto.chat import LocalCompletionClient
 from tenuto.clock import RealClock
 from tenuto.ids import IdSource
 from tenuto.protocol.embedding import EmbedderInfo, RerankerInfo
-from tenuto.server import OtherClients, WebServer, create_app
+from tenuto.server import BoundAddress, OtherClients, WebServer, create_app
 from tenuto.testing.scripted_engine import ScriptedEngine
 from tenuto.testing.scripted_model import Reply, ScriptedModel
 
@@ -138,7 +138,7 @@ def test_embeddings_and_a_ranking():
 def test_a_response_that_outlives_the_drain_ends_as_responses_end():
     async def main() -> None:
         model = ScriptedModel(lambda _: ENDLESS)
-        server = WebServer(app_with(model), host="127.0.0.1", port=0, drain_deadline_s=0.1)
+        server = WebServer(app_with(model), BoundAddress("127.0.0.1", 0), drain_deadline_s=0.1)
         running = asyncio.create_task(server.run())
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
             body = {"model": "smol", "input": "你好", "stream": True}
