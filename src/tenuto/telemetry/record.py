@@ -98,12 +98,14 @@ class RequestRecord:
         }
         if work is not None:
             ttft_s = self.ttft_s()
+            num_prompt = self.total("num_prompt")  # 0: of replies that broke off
+            num_cached = self.total("num_held") + self.total("num_shared")
             known |= {
                 "operation": work.operation,
                 "run": work.run,
                 "session": work.session,
-                "prompt_tokens": self.total("num_prompt"),
-                "cached_tokens": self.total("num_held") + self.total("num_shared"),
+                "prompt_tokens": num_prompt or None,
+                "cached_tokens": num_cached if num_prompt else None,
                 "output_tokens": self.total("num_generated"),
                 "ttft_s": None if ttft_s is None else round(ttft_s, 4),
                 "queued_s": None if work.queued_s is None else round(work.queued_s, 4),
