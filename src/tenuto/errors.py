@@ -116,7 +116,7 @@ class SessionExists(RequestError):
 
 
 class SessionBusy(RequestError):
-    """The session is computing for another call; await or cancel that one first."""
+    """The session is computing for another call, or still being opened by one; await or cancel that one first."""
 
 
 class SessionFileError(RequestError):

@@ -349,6 +349,36 @@ def test_one_call_at_a_time_and_a_deleted_session_ends_its_call() -> None:
     with_sessions(body, lambda tokens: TokenId(len(tokens) % 100 + 5), max_model_tokens=1 << 20)
 
 
+def test_a_session_that_is_still_being_imported_is_busy_not_gone() -> None:
+    async def body(desk: Desk) -> None:
+        await desk.post("", id="s")
+        await desk.post("/s/append", token_ids=[1, 2, 3])
+        data = await desk.export("/s")
+        begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield data[:3]
+            begun.set()
+            await may_end.wait()
+            yield data[3:]
+
+        call = desk.http.put(f"{SESSIONS}/t/import", content=slowly(), headers=BINARY | key_of(""))
+        importing = asyncio.create_task(call)
+        await begun.wait()
+        errors = [await desk.get(path, 409) for path in ("/t", "/t/tokens", "/t/export")]
+        for path, fields in (("append", {"token_ids": [1]}), ("generate", {}), ("truncate", {"num_tokens": 0})):
+            errors.append(await desk.post(f"/t/{path}", 409, **fields))
+        errors += [await desk.post("/t/fork", 409), await desk.post("/t/suspend", 409)]
+        for error in errors:
+            assert error["error"]["code"] == "session_busy", error
+            assert "gone" not in error["error"]["message"]
+        may_end.set()
+        assert (await importing).status_code == 200
+        assert (await desk.get("/t/tokens"))["token_ids"] == [1, 2, 3]
+
+    with_sessions(body)
+
+
 async def call_and_leave(desk: Desk, path: str, body: dict[str, object], leave: Callable[[], bool]) -> None:
     """A POST whose client closes its connection as soon as `leave` says so."""
     data = json.dumps(body).encode()

@@ -57,13 +57,17 @@ def test_names_of_two_tenants_are_never_equal() -> None:
 def test_a_prefix_is_the_tenant_s_own() -> None:
     async def body(desk: Desk) -> None:
         seen: list[RunHints] = []
-        opened = desk.engine.open
+        opened, generated = desk.engine.open, desk.engine.generate
 
         async def noting(session: SessionId, **options: Any) -> None:
             seen.append(options["hints"])
             await opened(session, **options)
 
-        desk.engine.open = noting  # type: ignore[method-assign]
+        def noting_too(*arguments: Any, opening: RunHints | None = None) -> Any:
+            seen.extend([] if opening is None else [opening])
+            return generated(*arguments, opening=opening)
+
+        desk.engine.open, desk.engine.generate = noting, noting_too  # type: ignore[method-assign]
         await desk.post("", id="s", tenant="t")
         await desk.post("", parent="s", tenant="t")
         await desk.chats(HI, tenant="t")
@@ -300,7 +304,7 @@ def test_a_session_that_is_being_opened_never_becomes_nobody_s(opener: str, othe
             else desk.chats(HI, session_id="s", status=200 if other == "looks" else 409)
         )
         await began.wait()
-        await (desk.get("/s", 404) if other == "looks" else desk.delete("/s"))
+        await (desk.get("/s", 409) if other == "looks" else desk.delete("/s"))
         go.set()
         await asked
         listed = {one["id"] for one in (await desk.get())["data"]}

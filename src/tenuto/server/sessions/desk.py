@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from tenuto.errors import Cancelled, InvalidRequest, SessionNotFound, TenutoError
+from tenuto.errors import Cancelled, InvalidRequest, SessionBusy, SessionNotFound, TenutoError
 from tenuto.protocol.hints import RunHints
 from tenuto.protocol.sessions import SessionClient, SessionEvent, SessionGenerate
 from tenuto.server.answers import closable
@@ -35,7 +35,8 @@ class SessionDesk:
 
     @contextmanager
     def using(self, tenant: str, name: str) -> Iterator[Entry]:
-        """For the block the tenant's session is in use. Raises SessionNotFound; also if the engine has lost it."""
+        """For the block the tenant's session is in use. Raises SessionNotFound; also if the engine has lost it.
+        SessionBusy if it is not there yet."""
         entry = self.directory.find(tenant, name)
         with self.directory.using(entry), self._told_if_gone(entry, num_own_calls=1):
             yield entry
@@ -52,8 +53,11 @@ class SessionDesk:
         try:
             yield
         except SessionNotFound as error:
-            if entry.num_calls <= num_own_calls:  # otherwise somebody may be about to open it
-                self.directory.remove(entry)
+            if entry.num_calls > num_own_calls:
+                raise SessionBusy(
+                    f"session {entry.name!r} is being opened or imported by another call; try again once that is done"
+                ) from error
+            self.directory.remove(entry)
             raise SessionNotFound(f"session {entry.name!r} is gone: it was closed, or the engine lost it") from error
 
     async def open(self, entry: Entry, work: Callable[[], Awaitable[None]]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _ONE = PATH + "/{id}"
 _BINARY = {CONTENT_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 _ERRORS = ERROR_RESPONSES | {
     404: error_response("There is no session of that name"),
-    409: error_response("It exists already, or computes for another call"),
+    409: error_response("It exists already, or another call opens it or computes on it"),
 }
 
 _GENERATE = """
