@@ -25,6 +25,10 @@ from tenuto.text.tokenizer import Tokenizer
 from tenuto.text.tool_grammar import COMPACT
 
 _MAX_SOURCE_CHARS = 2_000_000
+# What the library says in words of its own → what a caller can do something about.
+_LEADS_NOWHERE = "no text fits it from here on: a rule only leads back to itself, or terms joined by & exclude others"
+_TOO_MANY_WAYS = "it allows too many ways at once, or goes on for ever; use longer strings, and rules that can end"
+_FAULTS = (("NoExtension", _LEADS_NOWHERE), ("parser error: Too many items", _TOO_MANY_WAYS))
 _MAX_KEPT = 16  # grammars; a large one, with a long text to copy from, takes some tens of MB
 
 
@@ -168,8 +172,9 @@ class CompiledGrammar:
 
 
 def _reason(matcher: LLMatcher) -> str:
-    """The library's message without its dump of state and grammar."""
-    return re.split(r"\n\s*<|\n\n", str(matcher.get_error()))[0].strip()[:500]
+    """The library's message without its dump of state and grammar, or ours for it."""
+    said = re.split(r"\n\s*<|\n\n", str(matcher.get_error()))[0].strip()[:500]
+    return next((fault for begin, fault in _FAULTS if said.startswith(begin)), said)
 
 
 def _library_grammar(spec: GrammarSpec) -> str:

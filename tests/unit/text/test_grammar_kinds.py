@@ -156,3 +156,36 @@ def test_lark_with_a_schema_inside(compiler: LLGuidanceCompiler) -> None:
 def test_a_wrong_or_costly_lark_grammar_is_refused(compiler: LLGuidanceCompiler, source: str, message: str) -> None:
     with pytest.raises(GrammarError, match=message):
         compiler.compile(GrammarSpec(kind="lark", source=source))
+
+
+@pytest.mark.parametrize(
+    ("source", "begin"),
+    [
+        ("start: start", ""),
+        ("?start: start", ""),
+        ("start: a\na: b\nb: a", ""),
+        ("start: a | b\na: b b\nb: a start", ""),
+        ('start: start "再见"', ""),
+        ("start: A\nA: /a/ & /b/", ""),
+        ("start: /[a&&b]/", ""),
+        ('start: "是" a\na: a', "是"),  # the way to nowhere begins later
+        ('start: "y" | "是" a\na: a', "是"),
+    ],
+)
+def test_a_grammar_that_leads_nowhere_says_so_in_words_of_ours(
+    compiler: LLGuidanceCompiler, source: str, begin: str
+) -> None:
+    with pytest.raises(GrammarError, match="no text fits it from here on") as refused:
+        grammar = compiler.compile(GrammarSpec(kind="lark", source=source))
+        for token in embedded_tokenizer().encode(begin):
+            assert grammar.accept(token)
+        grammar.mask()
+    assert "NoExtension" not in str(refused.value)
+
+
+def test_a_grammar_that_is_forced_for_ever_says_so(compiler: LLGuidanceCompiler) -> None:
+    with pytest.raises(GrammarError, match="goes on for ever"):
+        grammar = compiler.compile(GrammarSpec(kind="lark", source='start: "xy" start'))
+        for token in embedded_tokenizer().encode("xyxyxyxy"):
+            grammar.accept(token)
+            grammar.forced()
