@@ -41,13 +41,14 @@ class MessageItem(Wire):
 
 
 class CallItem(Wire):
-    """A call that the assistant made earlier. One that is `incomplete` was never made, and is left out."""
+    """A call that the assistant made earlier. One that is `incomplete` was never made, and is left out
+    unless an output answers it."""
 
     type: Literal["function_call"]
     call_id: str = Field(min_length=1, description="the id under which its output comes")
     name: str = Field(min_length=1, description="the tool's name")
     arguments: str | None = Field(
-        None, description="a JSON object as text; blank or null means `{}`, anything else is refused"
+        None, description="a JSON object as text; blank or null means `{}`; else it stays as it is"
     )
     id: str | None = Field(None, max_length=200)
     status: ItemStatus | None = None
