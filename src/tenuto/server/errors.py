@@ -130,7 +130,7 @@ def install_error_handlers(app: FastAPI, limits: ServerLimits, retry_after_s: Ca
         request.state.record.error = "invalid_request"
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
+        path = ".".join(str(part) for part in first["loc"][1:])  # the first part says that it is of the query
         return error_response(InvalidRequest(f"{path}: {first['msg']}", path), limits)
 
     app.add_exception_handler(TenutoError, on_tenuto_error)

@@ -12,6 +12,8 @@ from pydantic_core import ErrorDetails
 from tenuto.errors import InvalidRequest
 
 _UNKNOWN = "extra_forbidden"  # the validator's name for a field that is not known
+_NO_OBJECT = ("model_type", "dict_type")  # likewise, for what is not an object
+_VALID = "Input should be a valid "
 _UNION_TAGS = ((str, "text"), (list, "list"), (dict, "object"))
 
 
@@ -57,10 +59,26 @@ def parse_body(body: dict[str, Any], kind: type[W], not_served: Mapping[str, tup
     try:
         return kind.model_validate(body)
     except ValidationError as error:
-        worst = min(error.errors(), key=lambda one: (one["type"] != _UNKNOWN, -len(_path(one, body))))
-        path = _path(worst, body)
-        message = "there is no such field; leave it out" if worst["type"] == _UNKNOWN else worst["msg"]
+        faults = [(_path(one, body), one) for one in error.errors()]
+        path, worst = min(faults, key=lambda fault: (fault[1]["type"] != _UNKNOWN, -len(fault[0])))
+        message = _message([fault for place, fault in faults if place == path], worst)
         raise InvalidRequest(f"{path}: {message}", path) from error
+
+
+def _message(faults: list[ErrorDetails], worst: ErrorDetails) -> str:
+    """What is wrong with a value, in words that are no Python.
+
+    Args:
+        faults: all there are at its place: a union has one of each member.
+    """
+    if worst["type"] == _UNKNOWN:
+        return "there is no such field; leave it out"
+    if worst["type"] in _NO_OBJECT:
+        return "Input should be an object"
+    kinds = [fault["msg"].removeprefix(_VALID) for fault in faults if fault["msg"].startswith(_VALID)]
+    if len(kinds) == len(faults) > 1:
+        return f"{_VALID}{', '.join(kinds[:-1])} or {kinds[-1]}"
+    return worst["msg"]
 
 
 def _is_one_of(value: Any, neutral: tuple[Any, ...]) -> bool:

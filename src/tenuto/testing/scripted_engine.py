@@ -201,7 +201,7 @@ class ScriptedEngine:
             found = self._find_idle(session)
             self._check_room(found, len(ids) + (params.max_tokens or 1))
             if not found.tokens and not ids:
-                raise InvalidRequest("generate needs at least one token to go on from")
+                raise InvalidRequest("generate needs at least one token to go on from", "ids")
         except TenutoError:
             if opening is not None:
                 del self._sessions[session]
@@ -314,7 +314,7 @@ class ScriptedEngine:
         self._call("truncate")
         found = self._find_idle(session)
         if not 0 <= num_tokens <= len(found.tokens):
-            raise InvalidRequest(f"session {session} has {len(found.tokens)} tokens, cannot keep {num_tokens}")
+            raise InvalidRequest(f"cannot keep {num_tokens} tokens: the session has {len(found.tokens)}", "num_tokens")
         del found.tokens[num_tokens:]
         found.num_computed = min(found.num_computed, num_tokens)
 

@@ -354,3 +354,19 @@ def test_one_fault_is_enough(field: str):
 def test_a_stop_string_has_a_bound():
     assert refused(stop="停" * 1001)["param"] == "stop"
     assert seen(stop="停" * 1000).stop == ("停" * 1000,)
+
+
+@pytest.mark.parametrize("field", ["response_format", "stream_options", "thinking", "agent_hint", "logit_bias"])
+@pytest.mark.parametrize("value", [3, "x", [1], True])
+def test_what_should_be_an_object_is_told_without_words_of_python(field: str, value: Any):
+    error = refused(stream=True, **{field: value})
+    assert error["param"] == field and error["message"] == f"{field}: Input should be an object"
+
+
+def test_items_that_should_be_objects_are_told_by_their_place():
+    for fields in ({"tools": [3]}, {"tools": [None]}):
+        assert refused(**fields)["message"] == "tools[0]: Input should be an object"
+    for wrong in (3, "x", None):
+        content = [{"type": "text", "text": "a"}, wrong]
+        error = refused({"role": "user", "content": content})
+        assert error["message"] == "messages[0].content[1]: Input should be an object"

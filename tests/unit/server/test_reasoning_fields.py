@@ -117,8 +117,13 @@ def test_what_is_no_such_thing_is_named(fields: dict[str, Any], param: str) -> N
 
 
 def test_template_variables_are_plain_values() -> None:
-    assert refusal(chat_template_kwargs={"x": {"y": 1}})["param"].startswith("chat_template_kwargs")
-    assert refusal(chat_template_kwargs={"x": [1]})["param"].startswith("chat_template_kwargs")
+    for value in ({"y": 1}, [1], []):
+        error = refusal(chat_template_kwargs={"风格": value})
+        assert error["param"] == "chat_template_kwargs.风格"
+        assert error["message"].endswith("valid boolean, integer, number or string")
+    for wrong in ([1], "x", 3):
+        error = refusal(chat_template_kwargs=wrong)
+        assert (error["param"], error["message"][-9:]) == ("chat_template_kwargs", "an object")
 
 
 def test_reuse_is_told_in_the_usage() -> None:

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from chat_harness import END, TOKENIZER, said
 from tenuto.chat import LocalSessionClient
-from tenuto.errors import EngineClosed
+from tenuto.errors import EngineClosed, InvalidRequest
 from tenuto.ids import SessionId, TokenId
 from tenuto.server import ServerLimits
 from tenuto.server.limits import SessionLimits
@@ -161,8 +161,9 @@ def test_sessions_are_listed_in_pages() -> None:
         page = await desk.get(f"?limit=3&after={page['last_id']}")
         assert [one["id"] for one in page["data"]] == ["s2", "s1", "s0"] and not page["has_more"]
         await desk.get("?after=gone", 404)
-        await desk.get("?limit=0", 400)
-        await desk.get("?limit=101", 400)
+        for limit in ("0", "101", "x"):
+            error = (await desk.get(f"?limit={limit}", 400))["error"]
+            assert error["param"] == "limit" and error["message"].startswith("limit: Input should be")
 
     with_sessions(body)
 
@@ -297,6 +298,9 @@ def test_an_import_that_does_not_arrive_is_given_up() -> None:
         ("/s/generate", {"token_ids": [1], "grammar": {"kind": "regex", "source": "a", "flags": "i"}}, "grammar.flags"),
         ("/s/suspend", {"second": 1}, "second"),
         ("/s/truncate", {"num_token": 0}, "num_token"),
+        ("/s/generate", {}, "token_ids"),
+        ("/s/truncate", {"num_tokens": 3}, "num_tokens"),
+        ("/s/generate", {"token_ids": [1], "grammar": "x"}, "grammar"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(path: str, fields: dict[str, object], param: str) -> None:
@@ -305,6 +309,33 @@ def test_what_makes_no_sense_is_refused_by_name(path: str, fields: dict[str, obj
         error = (await desk.post(path, 400, **fields))["error"]
         assert error["param"] == param and error["type"] == "invalid_request_error"
         assert list(desk.engine.sessions.values()) == [()]
+
+    with_sessions(body)
+
+
+@pytest.mark.parametrize(
+    ("path", "theirs", "ours"),
+    [
+        ("/s/append", "ids", "token_ids"),
+        ("/s/generate", "ids", "token_ids"),
+        ("/s/generate", "stop_ids", "stop_token_ids"),
+        ("/s/generate", "top_k", "top_k"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_engine_refuses_is_named_as_the_client_sent_it(
+    path: str, theirs: str, ours: str, stream: bool
+) -> None:
+    def refuse(name: str, _: int) -> Exception | None:
+        is_asked = name in ("append", "generate")
+        return InvalidRequest("token id 9 is out of range", theirs) if is_asked else None
+
+    async def body(desk: Desk) -> None:
+        await desk.post("", id="s")
+        desk.engine.fault = refuse
+        fields = {"stream": stream} if path.endswith("generate") else {}
+        error = (await desk.post(path, 400, token_ids=[9], **fields))["error"]
+        assert error["param"] == ours and "token id 9" in error["message"]
 
     with_sessions(body)
 

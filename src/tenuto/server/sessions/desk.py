@@ -17,6 +17,8 @@ from tenuto.server.sessions import replies
 from tenuto.server.sessions.directory import Entry
 from tenuto.server.sessions.names import check_name
 
+_FIELDS = {"ids": "token_ids", "stop_ids": "stop_token_ids"}  # the engine's words → the body's
+
 
 class SessionDesk:
     """One for all routes."""
@@ -38,7 +40,7 @@ class SessionDesk:
         """For the block the tenant's session is in use. Raises SessionNotFound; also if the engine has lost it.
         SessionBusy if it is not there yet."""
         entry = self.directory.find(tenant, name)
-        with self.directory.using(entry), self._told_if_gone(entry, num_own_calls=1):
+        with self.directory.using(entry), self._told_if_gone(entry, num_own_calls=1), _in_words_of_the_body():
             yield entry
 
     @contextmanager
@@ -112,3 +114,15 @@ class SessionDesk:
             async with aclosing(closable(self.client.export(entry.session))) as pieces:
                 async for piece in pieces:
                     yield piece
+
+
+@contextmanager
+def _in_words_of_the_body() -> Iterator[None]:
+    """What the engine refuses is named as its client sent it."""
+    try:
+        yield
+    except InvalidRequest as error:
+        if error.param in _FIELDS:
+            param = _FIELDS[error.param]
+            raise InvalidRequest(f"{param}: {error}", param) from error
+        raise
