@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import signal
 import socket
@@ -144,6 +145,15 @@ class _Server(uvicorn.Server):
         the engine is closed."""
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Without an error of uvicorn's where clients did not close connections in time on which nothing ran."""
+        log = logging.getLogger("uvicorn.error")
+        log.addFilter(_tells_of_tasks)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            log.removeFilter(_tells_of_tasks)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         config = self.config
         assert isinstance(config, ConnectionConfig)
@@ -159,3 +169,8 @@ class _Server(uvicorn.Server):
             raise _CannotListen(*error.args) from error
         self.started = True
         self.on_started()
+
+
+def _tells_of_tasks(record: logging.LogRecord) -> bool:
+    """False for `Cancel 0 running task(s)`."""
+    return record.args != (0,)

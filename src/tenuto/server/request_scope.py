@@ -42,7 +42,7 @@ class RequestScope:
             record.tenant = scope["state"]["tenant"]
             # A request that was refused at the gate never came to its route.
             refused = scope["path"] if scope["path"] in self._paths else None
-            record.route = getattr(scope.get("route"), "path", refused)
+            record.route = getattr(scope.get("route"), "path_format", refused)
             self._telemetry.end(record)
 
     async def _answer(self, record: RequestRecord, scope: Scope, receive: Receive, send: Send) -> None:

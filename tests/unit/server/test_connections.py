@@ -201,6 +201,19 @@ def test_handshakes_that_do_not_come_are_bounded_in_number_and_time(
     assert "Traceback" not in caplog.text and "never retrieved" not in caplog.text
 
 
+def test_the_end_of_a_server_says_nothing_of_clients_that_do_not_say_goodbye(
+    authority: trustme.CA, files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+):
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with live([], tls=load_tls(*files), drain_deadline_s=0.1) as server:
+        raw = context.wrap_socket(connected(server), server_hostname="localhost")
+        raw.sendall(HEAD)
+        assert raw.recv(100).startswith(b"HTTP/1.1 200")
+    raw.close()
+    assert "Cancel" not in caplog.text, "nothing ran that could be cancelled"
+
+
 def test_no_files_left_for_a_connection_is_said_once_in_a_while(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):

@@ -197,12 +197,21 @@ def test_no_client_can_make_a_series():
 def test_labels_take_only_values_that_are_known_beforehand():
     app, metrics = served([Reply("好", calls=(("t", {}),)), "长" * 99])
     ask(app, ("POST", CHAT, BODY), ("POST", CHAT, {**BODY, "max_tokens": 1}), ("TRACE", "/x", None))
-    routes = {"other", *app.openapi()["paths"], "/v1/models/{model:path}"}
+    routes = {"other", *app.openapi()["paths"]}
     for _, labels in samples(metrics.exposition(COUNTERS).decode()):
         for label, one in labels:
             assert label in BOUNDED_LABELS
             assert one in ALLOWED_LABELS.get(label, {one})
             assert label != "route" or one in routes
+
+
+def test_a_route_is_named_as_it_is_documented_and_no_series_says_when_another_began():
+    app, metrics = served([Reply("好")])
+    ask(app, ("POST", CHAT, BODY), ("GET", "/v1/models/org/smol", None), ("GET", "/v1/sessions/s", None))
+    found = samples(metrics.exposition(COUNTERS).decode())
+    routes = {dict(labels).get("route") for _, labels in found}
+    assert {"/v1/models/{model}", "/v1/sessions/{id}", CHAT} <= routes
+    assert not [name for name, _ in found if name.endswith("_created")]
 
 
 def families() -> dict[str, set[str]]:
