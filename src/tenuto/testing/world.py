@@ -160,7 +160,11 @@ async def _attend(stage: Stage, lives: Sequence[Coroutine[Any, Any, None]], max_
                 await stage.stop()
             stage.storm = False
             history.expect(not stage.calm, "the calm does not end: somebody is never served")
-    await everybody
+    try:
+        await everybody
+    except Exception as error:
+        history.violate(error)  # before the engine is stopped, which the others would take for the fault
+        raise
 
 
 def _note(history: History, context: dict[str, Any]) -> None:

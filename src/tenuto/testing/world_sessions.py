@@ -64,7 +64,8 @@ class SessionActor:
                 stage.reload()
             if rng.random() < stage.config.refused:
                 await self._ask_the_impossible()
-            await self._random_call()
+            if self._sessions:  # the only one may have been closed meanwhile
+                await self._random_call()
             await stage.clock.sleep(rng.expovariate(1.0) * stage.config.pause_s)
 
     async def finish(self) -> None:
