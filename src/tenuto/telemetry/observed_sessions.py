@@ -12,7 +12,6 @@ from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.protocol.sessions import (
     SessionClient,
     SessionContent,
-    SessionDelta,
     SessionEvent,
     SessionFinished,
     SessionGenerate,
@@ -42,8 +41,7 @@ class ObservedSessions:
         with telemetry.work("generate", request.hints, session) as work:
             async with aclosing(events):
                 async for event in events:
-                    if isinstance(event, SessionDelta):
-                        telemetry.token(work)
+                    telemetry.token(work)
                     if isinstance(event, SessionFinished):
                         telemetry.replied(work, event.usage, event.reason, None)
                     yield event

@@ -101,7 +101,12 @@ def streaming(kind: str, scripted: Scripted, telemetry: Telemetry) -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "events", "finish"),
-    [("generate", SESSION_EVENTS, "grammar"), ("text_completion", COMPLETION_EVENTS, "length")],
+    [
+        ("generate", SESSION_EVENTS, "grammar"),
+        ("generate", SESSION_EVENTS[-1:], "grammar"),  # all of its ids were a stop string's
+        ("text_completion", COMPLETION_EVENTS, "length"),
+        ("text_completion", COMPLETION_EVENTS[-1:], "length"),
+    ],
 )
 def test_what_streams_is_counted_and_unchanged(kind: str, events: tuple[Any, ...], finish: str):
     seen: list[Any] = []
@@ -122,6 +127,7 @@ def test_what_streams_is_counted_and_unchanged(kind: str, events: tuple[Any, ...
     assert made == {"forced": 2, "accepted": 1, "sampled": 2}
     assert metrics["tenuto_time_per_output_token_seconds_sum", kind] == pytest.approx((3.0 - 1.0) / 4)
     assert metrics["tenuto_queue_seconds_sum", kind] == 0.5
+    assert metrics["tenuto_time_to_first_token_seconds_count", kind] == 1
     assert metrics["tenuto_replies_total", finish, kind] == 1
 
 
