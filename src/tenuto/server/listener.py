@@ -81,7 +81,11 @@ class Listener:
 
     async def _open(self, connected: socket.socket) -> None:
         tls = self._config.ssl
-        deadline_s = None if tls is None else self._config.limits.header_deadline_s
+        limits = self._config.limits
+        # A goodbye waits for what was written before it, and that for a client that reads slowly.
+        handshake_s, goodbye_s = (None, None) if tls is None else (limits.header_deadline_s, limits.send_deadline_s)
         loop = asyncio.get_running_loop()
         with suppress(OSError):  # no handshake, or not in time: it has been closed
-            await loop.connect_accepted_socket(self._make, connected, ssl=tls, ssl_handshake_timeout=deadline_s)
+            await loop.connect_accepted_socket(
+                self._make, connected, ssl=tls, ssl_handshake_timeout=handshake_s, ssl_shutdown_timeout=goodbye_s
+            )

@@ -546,3 +546,45 @@ def test_hints_and_parameters_arrive_as_they_were_given() -> None:
             continue
 
     run_virtual(main())
+
+
+class HeldBack:
+    """Lets nothing arrive while `on`; then all at once, as one read of a busy process brings it."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self._held = b""
+
+    def __call__(self, data: bytes) -> list[bytes]:
+        held, self._held = self._held + data, b""
+        if not self.on:
+            return [held]
+        self._held = held
+        return []
+
+
+@pytest.mark.parametrize("num_passes", range(4))
+@pytest.mark.parametrize("how", ["close", "truncate"])
+def test_what_sets_something_free_happens_whoever_waits_for_it(how: str, num_passes: int) -> None:
+    """A client that leaves as its reply ends cancels the closing of its session."""
+
+    async def main() -> None:
+        place, cut = Place(), HeldBack()
+        async with place.client, across(place.client, VirtualClock(), cut=cut) as client:
+            await client.open(A)
+            await client.append(A, [TokenId(1)] * 3)
+            cut.on = True
+            freeing = asyncio.create_task(client.close(A) if how == "close" else client.truncate(A, 1))
+            for _ in range(num_passes + 1):
+                await asyncio.sleep(0)
+            freeing.cancel()
+            await asyncio.gather(freeing, return_exceptions=True)
+            cut.on = False
+            if how == "truncate":
+                assert await client.tokens(A) == (1,)
+                return
+            with pytest.raises(SessionNotFound):
+                await client.tokens(A)
+        place.core.check_invariants()
+
+    run_virtual(main())

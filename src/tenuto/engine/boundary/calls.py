@@ -17,12 +17,15 @@ class Call:
     """What arrives for one call, in order; the last thing is an `Answer` or an error.
 
     Attributes:
+        frees: sets something free. Once asked for it happens, whoever waits for the answer: a client often goes at the
+            very moment at which its session is closed.
         is_sent: the host knows of it.
         has_ended: the last thing has arrived, so there is nothing to cancel.
     """
 
-    def __init__(self, number: int, max_news: int) -> None:
+    def __init__(self, number: int, max_news: int, *, frees: bool = False) -> None:
         self.number = number
+        self.frees = frees
         self.is_sent = False
         self.has_ended = False
         self._max_news = max_news

@@ -218,11 +218,11 @@ class RemoteEngineClient:
         if len(payload) > MAX_FRAME_BYTES:
             raise InvalidRequest(f"the call takes {len(payload)} bytes, and the engine accepts {MAX_FRAME_BYTES}")
         self._num_calls = number
-        call = self._calls[number] = Call(number, max_news)
+        call = self._calls[number] = Call(number, max_news, frees=frees)
         return call, payload
 
     async def _send(self, call: Call, payload: bytes) -> None:
-        if self.link.is_paused:
+        if self.link.is_paused and not call.frees:  # those are short, and as few as the calls there may be
             await self.link.writable(self._limits.answer_s)
         call.is_sent = True
         self.link.write([payload])
@@ -234,7 +234,7 @@ class RemoteEngineClient:
         """Whoever waited has what it wanted, or wants it no more. Frames keep their order, so that whatever is asked
         from now on finds the call ended."""
         del self._calls[call.number]
-        if call.is_sent and not call.has_ended:
+        if call.is_sent and not call.has_ended and not call.frees:
             self.link.write([m.encode(m.Cancel(call.number))])
 
     def _receive(self, message: m.FromHost) -> None:
