@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
-from tenuto.errors import Cancelled, SessionBusy, SessionNotFound
+from tenuto.errors import Cancelled, SessionBusy, SessionNotFound, TenutoError
 from tenuto.ids import CallId, IdSource, SessionId, TokenId
 from tenuto.protocol.chat import (
     ChatFinishReason,
@@ -20,7 +20,7 @@ from tenuto.protocol.chat import (
     ToolCallStarted,
 )
 from tenuto.protocol.engine import GenerateParams, GenerateUsage, TokenDelta
-from tenuto.protocol.hints import ExpectedWait
+from tenuto.protocol.hints import ExpectedWait, RunHints
 from tenuto.protocol.messages import Message, ToolCall
 from tenuto.testing.world_stage import Stage
 
@@ -35,6 +35,8 @@ class _Held:
         self.turns: list[tuple[Message, tuple[TokenId, ...]]] = []
         self.tokens: list[TokenId] = []
         self.is_busy = False
+        self.is_open = False
+        self.is_unsure = False  # whoever opened it was cancelled: the engine may have it
 
 
 class ToyModelClient:
@@ -56,14 +58,12 @@ class ToyModelClient:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[ModelEvent, None]:
         assert request.n == 1 and request.logprobs is None, "agents ask for neither"
         session = request.session if request.session is not None else self._ids.session()
-        held = self._held.get(session)
-        if held is None:
-            await self._stage.client.open(session, hints=request.hints)
-            held = self._held[session] = _Held()
+        held = self._held.setdefault(session, _Held())
         if held.is_busy:
             raise SessionBusy(f"{session} is answering already")
         held.is_busy = True
         try:
+            await self._open(session, held, request.hints)
             async with aclosing(self._turn(session, held, request)) as events:
                 async for event in events:
                     yield event
@@ -77,8 +77,30 @@ class ToyModelClient:
             await self._stage.client.suspend(session, wait)
 
     async def close(self, session: SessionId) -> None:
-        if self._held.pop(session, None) is not None:
-            await self._stage.client.close(session)
+        held = self._held.pop(session, None)
+        if held is not None and (held.is_open or held.is_unsure):
+            try:
+                await self._stage.client.close(session)
+            except SessionNotFound:
+                if not held.is_unsure:
+                    raise
+
+    async def _open(self, session: SessionId, held: _Held, hints: RunHints) -> None:
+        client = self._stage.client
+        if held.is_unsure:
+            with suppress(SessionNotFound):
+                await client.close(session)
+            held.is_unsure = False
+        if held.is_open:
+            return
+        held.is_unsure = True
+        try:
+            await client.open(session, hints=hints)
+        except TenutoError:
+            held.is_unsure = False
+            self._held.pop(session, None)
+            raise
+        held.is_unsure, held.is_open = False, True
 
     async def _turn(self, session: SessionId, held: _Held, request: ChatRequest) -> AsyncGenerator[ModelEvent, None]:
         prompt = await self._cut_to(session, held, request)
