@@ -119,7 +119,7 @@ def without_space(text: str) -> str:
 
 def value_of(message: Message) -> bytes:
     """A message as bytes that are equal for equal values. Self-delimiting: a JSON array."""
-    calls = [(call.id, call.name, _plain(call.arguments), call.unread) for call in message.tool_calls]
+    calls = [(call.id, call.name, _plain(call.arguments)) for call in message.tool_calls]
     value = (message.role, message.content, calls, message.tool_call_id, message.name)
     return msgspec.json.encode(value, order="deterministic")
 

@@ -242,8 +242,7 @@ class ConversationEncoder:
             if (
                 without_space(said.reasoning) == without_space(message.reasoning)
                 and without_space(said.content) == without_space(message.content)
-                and [(c.name, c.arguments) for c in said.calls]
-                == [(c.name, c.arguments if c.unread is None else None) for c in message.tool_calls]
+                and [(c.name, c.arguments) for c in said.calls] == [(c.name, c.arguments) for c in message.tool_calls]
             ):
                 return True
         return False

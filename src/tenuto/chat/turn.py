@@ -65,7 +65,6 @@ def check_size(request: ChatRequest, max_tokens: int, max_token_bytes: int) -> N
     parts = len(request.messages) + len(request.examples) + len(calls) + len(request.tools)
     num_chars = sum(len(message.content) for message in request.messages)
     num_chars += sum(len(msgspec.json.encode(call.arguments)) for call in calls) // 2  # half may be its spelling
-    num_chars += sum(len(call.unread or "") for call in calls) // 2
     num_chars += sum(len(tool.description) + len(tool.name) for tool in request.tools)
     num_chars += sum(len(msgspec.json.encode(tool.parameters)) for tool in request.tools) // 2
     num_tokens = max(parts, -(-num_chars // max_token_bytes)) + (request.max_tokens or 1)

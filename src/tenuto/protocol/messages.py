@@ -17,9 +17,6 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     id: CallId
     name: str
     arguments: dict[str, Any]
-    unread: str | None = (
-        None  # in history: the arguments as they stand if they are no object; `arguments` is empty then
-    )
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,17 +9,17 @@ from tenuto.errors import InvalidRequest
 from tenuto.ids import CallId, RequestId
 from tenuto.protocol.chat import AllowedTools, ChatRequest, NamedTool, ToolChoice
 from tenuto.protocol.hints import RunHints
-from tenuto.protocol.messages import Message, ToolSpec
+from tenuto.protocol.messages import Message, ToolCall, ToolSpec
 from tenuto.server.limits import ServerLimits
 from tenuto.server.reasoning_fields import reasoning_of
 from tenuto.server.sampling_fields import sampling_of, stops_of
 from tenuto.server.tool_fields import (
     allowed_tools,
-    call_in_history,
     check_declared,
+    read_arguments,
     tool_specs,
 )
-from tenuto.server.wire import AllowedToolsChoice, ChatCompletionBody, ContentPart, WireMessage
+from tenuto.server.wire import AllowedToolsChoice, CallInHistory, ChatCompletionBody, ContentPart, WireMessage
 
 # Fields of OpenAI's API that are not served, and the values that ask for nothing.
 NOT_SERVED: dict[str, tuple[Any, ...]] = {
@@ -110,8 +110,8 @@ def _message(message: WireMessage, path: str, limits: ServerLimits) -> Message:
     match message.role:
         case "assistant":
             calls = tuple(
-                call_in_history(call.id, call.function.name, call.function.arguments, limits)
-                for call in message.tool_calls or ()
+                _call(call, f"{path}.tool_calls[{number}]", limits)
+                for number, call in enumerate(message.tool_calls or ())
             )
             reasoning = message.reasoning_content or message.reasoning or ""
             return Message(role="assistant", content=content, reasoning=reasoning, tool_calls=calls)
@@ -137,3 +137,8 @@ def _text(content: str | list[ContentPart] | None, path: str) -> str:
         if part.text is None:
             raise InvalidRequest(f"{path}[{index}].text is required", f"{path}[{index}].text")
     return "".join(part.text or "" for part in content)
+
+
+def _call(call: CallInHistory, path: str, limits: ServerLimits) -> ToolCall:
+    arguments = read_arguments(call.function.arguments, f"{path}.function.arguments", limits)
+    return ToolCall(id=CallId(call.id), name=call.function.name, arguments=arguments)

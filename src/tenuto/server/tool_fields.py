@@ -9,10 +9,9 @@ from typing import Any, Literal, TypeAlias
 from pydantic import Field
 
 from tenuto.errors import InvalidRequest
-from tenuto.ids import CallId
 from tenuto.protocol.chat import AllowedTools
 from tenuto.protocol.grammar import GrammarSpec
-from tenuto.protocol.messages import ToolCall, ToolSpec
+from tenuto.protocol.messages import ToolSpec
 from tenuto.server.body import decode_json
 from tenuto.server.limits import ServerLimits
 from tenuto.server.wire_shape import Wire
@@ -93,21 +92,18 @@ def allowed_tools(
     return AllowedTools(tuple(dict.fromkeys(names)), mode or "auto")
 
 
-def call_in_history(call_id: str, name: str, text: str | None, limits: ServerLimits) -> ToolCall:
-    """A call as clients send it back.
+def read_arguments(text: str | None, where: str, limits: ServerLimits) -> dict[str, Any]:
+    """A call's arguments as clients send them back: JSON text of an object; blank or null means none.
 
-    Args:
-        text: its arguments: JSON text of an object; blank or null means none. Whatever else it is stays as it stands,
-            as OpenAI's API has it: models break off in the middle of a call, and a loop goes on from there.
+    Raises InvalidRequest naming `where`.
     """
-    said = (text or "").strip()
-    arguments: Any = {}
+    text = (text or "").strip()
     try:
-        arguments = decode_json(said, limits.max_json_depth, limits.max_json_values) if said else {}
-    except InvalidRequest:
-        arguments = said
+        arguments = decode_json(text, limits.max_json_depth, limits.max_json_values) if text else {}
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error}", where) from error
     if arguments is None:  # "null": what a client writes that has no arguments to write
         arguments = {}
     if not isinstance(arguments, dict):
-        return ToolCall(id=CallId(call_id), name=name, arguments={}, unread=said)
-    return ToolCall(id=CallId(call_id), name=name, arguments=arguments)
+        raise InvalidRequest(f"{where}: must be a JSON object", where)
+    return arguments

@@ -26,7 +26,7 @@ class ContentPart(Wire):
 class FunctionCall(Wire):
     name: str = Field(min_length=1, description="the tool's name")
     arguments: str | None = Field(
-        None, description="the arguments, a JSON object as text; blank or null means `{}`; else it stays as it is"
+        None, description="the arguments, a JSON object as text; blank or null means `{}`, anything else is refused"
     )
 
 

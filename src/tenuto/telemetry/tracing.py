@@ -14,7 +14,7 @@ import msgspec
 
 from tenuto.clock import Clock
 from tenuto.protocol.chat import ChatRequest, NamedTool
-from tenuto.protocol.messages import Message, ToolCall
+from tenuto.protocol.messages import Message
 from tenuto.telemetry.record import RequestRecord, Work
 
 if TYPE_CHECKING:
@@ -151,15 +151,11 @@ def _content(messages: tuple[Message, ...]) -> str:
         elif message.content:
             parts.append({"type": "text", "content": message.content})
         parts += [
-            {"type": "tool_call", "id": call.id, "name": call.name, "arguments": _arguments(call)}
+            {"type": "tool_call", "id": call.id, "name": call.name, "arguments": msgspec.to_builtins(call.arguments)}
             for call in message.tool_calls
         ]
         made.append({"role": message.role, "parts": parts})
     return json.dumps(made, ensure_ascii=False)[:_MAX_CONTENT_CHARS]
-
-
-def _arguments(call: ToolCall) -> Any:
-    return msgspec.to_builtins(call.arguments) if call.unread is None else call.unread
 
 
 def open_tracing(

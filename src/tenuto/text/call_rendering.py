@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any, TypeAlias
 
 from tenuto.errors import TemplateError
-from tenuto.text.as_written import json_of
+from tenuto.text.formats.json_text import dumps
 
 Turns: TypeAlias = list[dict[str, Any]]
 
@@ -71,7 +71,7 @@ class CallRendering:
     def _call(self, call: dict[str, Any]) -> dict[str, Any]:
         function = call["function"]
         if self.arguments_as_text:
-            function = {**function, "arguments": json_of(function["arguments"])}
+            function = {**function, "arguments": dumps(function["arguments"])}
         return {**call, "id": short_id(call["id"]) if self.short_ids else call["id"], "function": function}
 
 

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any
 
 from tenuto.errors import TemplateError
-from tenuto.text.as_written import AsWritten
 from tenuto.text.control_strings import ControlStrings
 
 _NONCHARACTERS = (*range(0xFDD0, 0xFDF0), *(plane + 0xFFFE for plane in range(0, 0x110000, 0x10000)))
@@ -91,8 +90,6 @@ class ControlMarker:
         """The same for every string in nested dicts and lists, keys too."""
         if isinstance(value, str):
             return self.mark(value, mark)
-        if isinstance(value, AsWritten):
-            return AsWritten(self.mark(value.text, mark), self.mark_tree(dict(value), mark))
         if isinstance(value, dict):
             return {self.mark_tree(k, mark): self.mark_tree(v, mark) for k, v in value.items()}
         if isinstance(value, list | tuple):
@@ -105,8 +102,6 @@ def strings_in(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        if isinstance(value, AsWritten):
-            yield value.text
         for key, item in value.items():
             yield from strings_in(key)
             yield from strings_in(item)

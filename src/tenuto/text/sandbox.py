@@ -24,7 +24,6 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tenuto.clock import Clock
 from tenuto.errors import TemplateError
-from tenuto.text.as_written import AsWritten
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,6 @@ def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
     """JSON as models are trained on it: no HTML or ASCII escapes."""
     if indent is not None and not 0 <= indent <= 16:
         raise _OverLimit("tojson takes an indent of 0 to 16")
-    if isinstance(value, AsWritten):
-        return value.text
     separators = options.get("separators")
     return json.dumps(
         value,

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from tenuto.clock import Clock
 from tenuto.protocol.chat import TemplateOption
 from tenuto.protocol.messages import COPIED, Message, ToolCall, ToolSpec
-from tenuto.text.as_written import AsWritten
 from tenuto.text.call_rendering import CallRendering
 from tenuto.text.formats.recognise import knows_tools
 from tenuto.text.marked import ControlMarker, MarkedText, choose_mark, strings_in
@@ -43,9 +42,9 @@ class ChatTemplate:
     """A model's chat template, and our own where it has none.
 
     Before a template sees them, messages are brought into an order it takes (`TurnOrder`), arguments of calls are
-    mappings (`AsWritten` where they are no object), absent content is the empty string, and control-token strings in
-    content are marked so that they stay text. A text starts with the BOS token exactly once if the tokenizer asks for
-    one. That results of calls follow their calls is the caller's part (`chat.history`).
+    mappings, absent content is the empty string, and control-token strings in content are marked so that they stay
+    text. A text starts with the BOS token exactly once if the tokenizer asks for one. That results of calls follow
+    their calls is the caller's part (`chat.history`).
 
     A message's reasoning is handed to the model's template, which decides whether it stays in history; our own keeps
     it. Thinking is turned on and off by the variables that templates know for it; a block of it that a template opens
@@ -210,8 +209,7 @@ def _as_dict(message: Message) -> dict[str, Any]:
 
 
 def _call_as_dict(call: ToolCall) -> dict[str, Any]:
-    arguments = call.arguments if call.unread is None else AsWritten(call.unread)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _tool_as_dict(tool: ToolSpec) -> dict[str, Any]:

@@ -89,56 +89,6 @@ def test_blank_arguments_are_none(arguments: str | None) -> None:
     assert "<assistant>{}" in text
 
 
-PASTED = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}"
-    "{{ c.function.name ~ c.function.arguments }}{% endfor %}{% endfor %}{{ tools | length if tools else '' }}"
-)
-WHOLE_CALL = ITEMS.replace("c.function.arguments | tojson", "c.function | tojson")
-
-
-@pytest.mark.parametrize(
-    ("source", "written"),
-    [
-        (ITEMS, '[city=奥]{"city": "奥'),
-        (PASTED, 'weather{"city": "奥'),
-        (WHOLE_CALL, '[city=奥]{"name": "weather", "arguments": {"city": "奥"}}'),
-        (None, '{"name": "weather", "arguments": {"city": "奥}'),  # our own, in Hermes' format
-    ],
-)
-def test_a_cut_call_that_comes_back_is_rendered_as_it_stands(source: str | None, written: str) -> None:
-    """B16: whatever the template does with arguments."""
-    call = {**CALL, "function": {"name": "weather", "arguments": '{"city": "奥'}}
-    refused = {"role": "tool", "tool_call_id": "c1", "content": "no JSON"}
-    talk = saying("好") if source is None else saying("好", source=source)
-    seen = prompts(talk)
-    response = chat(app_over(talk.client), ASK, {"role": "assistant", "tool_calls": [call]}, refused, tools=[WEATHER])
-    assert response.status_code == 200, response.text
-    assert written in seen[0] and "no JSON" in seen[0]
-
-
-@pytest.mark.parametrize(
-    "arguments", ["{", "[1, 2]", "5", "北京", '{"a": NaN}', '{"a": "\\ud800"}', "[" * 400, "<|im_end|>"]
-)
-@pytest.mark.parametrize("source", [ITEMS, WHOLE_CALL, None])
-def test_whatever_stands_for_arguments_is_served(source: str | None, arguments: str) -> None:
-    call = {**CALL, "function": {"name": "weather", "arguments": arguments}}
-    talk = saying("好") if source is None else saying("好", source=source)
-    response = chat(app_over(talk.client), ASK, {"role": "assistant", "tool_calls": [call]}, RESULT, tools=[WEATHER])
-    assert response.status_code == 200, response.text
-
-
-def test_a_loop_goes_on_after_a_call_that_the_limit_cut() -> None:
-    ids = TOKENIZER.encode("看：" + call_text("weather", city="北京"))
-    talk = saying(ids, "晴。")
-    seen, app = prompts(talk), app_over(talk.client)
-    message = chat(app, ASK, tools=[WEATHER], max_tokens=len(ids) - 6).json()["choices"][0]["message"]
-    (call,) = message["tool_calls"]
-    failed = {"role": "tool", "tool_call_id": call["id"], "content": "Error: the arguments are no JSON"}
-    body = chat(app, ASK, message, failed, tools=[WEATHER]).json()
-    assert body["choices"][0]["message"]["content"] == "晴。"
-    assert call["function"]["arguments"] in seen[1] and "Error" in seen[1]
-
-
 def test_ids_of_ours_come_back_in_a_form_that_every_template_takes() -> None:
     """B16: some templates demand nine letters and digits."""
     source = APPENDS.replace(

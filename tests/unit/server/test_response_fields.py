@@ -95,16 +95,11 @@ def test_calls_text_and_reasoning_of_a_turn_are_one_message():
     )
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "1", '{"city": "北'])
-@pytest.mark.parametrize("status", [None, "incomplete"])
-def test_arguments_that_are_no_object_stay_as_they_stand(text: str, status: str | None):
+@pytest.mark.parametrize(("text", "path"), [("{", "input[1]"), ("[]", "input[1]"), ("1", "input[1]")])
+def test_broken_arguments_are_named(text: str, path: str):
     """B16"""
-    (made,) = asked([call_item("c1", text, status=status), output_item("c1", "x")]).messages[0].tool_calls
-    assert (made.arguments, made.unread) == ({}, text)
-
-
-def test_blank_arguments_are_an_empty_object():
-    """B16"""
+    error = refused([{"role": "user", "content": "x"}, call_item("c1", text)])
+    assert error["param"] == f"{path}.arguments"
     for blank in ("", " ", "null", None):
         assert asked([call_item("c1", blank), output_item("c1", "x")]).messages[0].tool_calls[0].arguments == {}
 

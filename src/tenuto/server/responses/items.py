@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from tenuto.server.responses.wire import (
     MessageItem,
     ReasoningItem,
 )
-from tenuto.server.tool_fields import call_in_history
+from tenuto.server.tool_fields import read_arguments
 
 Said: TypeAlias = MessageItem | CallItem | CallOutputItem | ReasoningItem
 
@@ -50,13 +50,11 @@ def read_input(
     """
     if isinstance(given, str):
         given = [_ITEM.validate_python({"type": "message", "role": "user", "content": given})]
-    every = [
-        _ITEM.validate_python(lookup(item.id, f"input[{index}]")) if isinstance(item, ItemReference) else item
-        for index, item in enumerate(given)
-    ]
-    reader = _MessageReader(limits, {item.call_id for item in every if isinstance(item, CallOutputItem)})
+    reader = _MessageReader(limits)
     items = []
-    for index, said in enumerate(every):
+    for index, item in enumerate(given):
+        path = f"input[{index}]"
+        said = _ITEM.validate_python(lookup(item.id, path)) if isinstance(item, ItemReference) else item
         reader.add(said, index)
         kept = kept_form(said)
         kept["id"] = said.id or f"{PREFIXES[kept['type']]}_{name}_in{index}"
@@ -132,9 +130,8 @@ class _AssistantTurn:
 class _MessageReader:
     """Items in their order, to messages."""
 
-    def __init__(self, limits: ServerLimits, answered: Container[str]) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
-        self._answered = answered  # ids of calls that have an output
         self._messages: list[Message] = []
         self.sources: list[int] = []
         self._turn: _AssistantTurn | None = None
@@ -152,11 +149,12 @@ class _MessageReader:
             case MessageItem(role=role):
                 text = text_of(item.content, f"{path}.content")
                 self._put(index, Message(role="user" if role == "user" else "system", content=text))
-            case CallItem(status="incomplete") if item.call_id not in self._answered:
+            case CallItem(status="incomplete"):
                 if self._turn is not None:  # its text is the turn's, and goes on after it
                     self._turn.last = "function_call"
             case CallItem():
-                call = call_in_history(item.call_id, item.name, item.arguments, self._limits)
+                arguments = read_arguments(item.arguments, f"{path}.arguments", self._limits)
+                call = ToolCall(id=CallId(item.call_id), name=item.name, arguments=arguments)
                 self._assistant("function_call", index).calls.append(call)
             case CallOutputItem():
                 text = text_of(item.output, f"{path}.output")

@@ -41,14 +41,13 @@ class MessageItem(Wire):
 
 
 class CallItem(Wire):
-    """A call that the assistant made earlier. One that is `incomplete` was never made, and is left out
-    unless an output answers it."""
+    """A call that the assistant made earlier. One that is `incomplete` was never made, and is left out."""
 
     type: Literal["function_call"]
     call_id: str = Field(min_length=1, description="the id under which its output comes")
     name: str = Field(min_length=1, description="the tool's name")
     arguments: str | None = Field(
-        None, description="a JSON object as text; blank or null means `{}`; else it stays as it is"
+        None, description="a JSON object as text; blank or null means `{}`, anything else is refused"
     )
     id: str | None = Field(None, max_length=200)
     status: ItemStatus | None = None

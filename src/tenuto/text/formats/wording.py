@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tenuto.errors import GrammarError
 from tenuto.protocol.messages import ToolSpec
-from tenuto.text.as_written import json_of
+from tenuto.text.formats.json_text import dumps
 from tenuto.text.lark_text import literal
 from tenuto.text.tool_grammar import ToolGrammar
 
@@ -78,7 +78,7 @@ class JsonWording:
         return CallRule(self.head(tool.name), f"{arguments} {literal(self.tail)}" if self.tail else arguments)
 
     def write(self, name: str, arguments: Mapping[str, Any]) -> str:
-        return self.head(name) + json_of(arguments) + self.tail
+        return self.head(name) + dumps(arguments) + self.tail
 
 
 def check_name(name: str, names: re.Pattern[str] | None) -> None:
