@@ -174,15 +174,14 @@ class Config(BaseSettings):
             name = _FIELD_OF.get(variable, variable)
             variable = variable if variable in _FIELD_OF else f"TENUTO_{name.upper()}"
             raise ConfigError(f"setting {name} ({variable}): {first['msg']}") from error
-        made._check_together()
+        check_kv_type(made.kv_type, made.precision)
         return made
 
-    def _check_together(self) -> None:
-        """Raises ConfigError for what each setting allows and all of them do not."""
-        if self.kv_type != "float" and self.precision not in ("int8", "int4"):
-            raise ConfigError(
-                f"setting kv_type: {self.kv_type} comes with precision int8 or int4, not with {self.precision}"
-            )
+
+def check_kv_type(kv_type: str, precision: str) -> None:
+    """Raises ConfigError if KV of that type does not come with that precision."""
+    if kv_type != "float" and precision not in ("int8", "int4"):
+        raise ConfigError(f"setting kv_type: {kv_type} comes with precision int8 or int4, not with {precision}")
 
 
 _FIELD_OF = {  # variable -> field, where the name of the variable does not follow from the field's

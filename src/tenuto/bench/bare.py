@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +15,22 @@ from tenuto.errors import TenutoError
 _ANSWER_S = 600.0
 
 
+@asynccontextmanager
+async def bare_client(address: str) -> AsyncIterator[BareClient]:
+    """A connection to a server, closed at the end of the block.
+
+    Args:
+        address: `http`, with a port.
+    """
+    parts = urlsplit(address)
+    assert parts.scheme == "http" and parts.hostname is not None and parts.port is not None
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    try:
+        yield BareClient(parts.hostname, reader, writer)
+    finally:
+        writer.close()
+
+
 class BareClient:
     """One connection, kept; one request at a time. The client of an SDK adds its own milliseconds to every request:
     it builds and checks objects, looks for proxies, takes a connection from a pool.
@@ -21,30 +38,19 @@ class BareClient:
     It knows our own server only, which sends every event in a chunk of its own.
 
     Args:
-        address: of the server; `http`, with a port.
+        host: of the server, for its requests' heads.
     """
 
-    def __init__(self, address: str) -> None:
-        parts = urlsplit(address)
-        assert parts.scheme == "http" and parts.hostname is not None and parts.port is not None
-        self._host, self._port = parts.hostname, parts.port
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def __aenter__(self) -> BareClient:
-        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._writer is not None
-        self._writer.close()
+    def __init__(self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._host = host
+        self._reader = reader
+        self._writer = writer
 
     async def stream_events(self, url: str, body: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """The events of one answer, as they come.
 
         Raises ServerRefused, and TenutoError if the answer takes too long or breaks off.
         """
-        assert self._reader is not None and self._writer is not None
         data = json.dumps(body).encode()
         head = f"POST {urlsplit(url).path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: application/json\r\n"
         self._writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import httpx
 import msgspec
 
-from tenuto.bench.bare import BareClient
+from tenuto.bench.bare import bare_client
 from tenuto.bench.chat_agents import ChatAgents, ChatServer, chat_server
 from tenuto.bench.driver import Progress, RunClock, drive
 from tenuto.bench.local import LocalBench
@@ -93,7 +93,7 @@ class ServiceBench:
         """Each agent streams through little more than a socket: eight busy clients on the server's own processors would
         be a good part of what is measured."""
         async with AsyncExitStack() as stack:
-            bare = [await stack.enter_async_context(BareClient(self._address)) for _ in range(tokens.shape.agents)]
+            bare = [await stack.enter_async_context(bare_client(self._address)) for _ in range(tokens.shape.agents)]
             streams = [client.stream_events for client in bare]
             clock = RunClock(self._clock)
             agents = SessionAgents(self._http, self._address, tokens, clock, prefix=prefix, streams=streams)
@@ -106,7 +106,7 @@ class ServiceBench:
         through two clients, since a client's own work is part of what it waits."""
         system = make_texts(Shape(prompt_words=_HISTORY_WORDS, agents=1, turns=1)).system
         times: tuple[list[float], ...] = ([], [], [])
-        async with BareClient(self._address) as bare:
+        async with bare_client(self._address) as bare:
             through_httpx = await chat_server(self._http, self._address)
             through_socket = ChatServer(bare.stream_events, self._address, through_httpx.model)
 

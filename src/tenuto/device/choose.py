@@ -6,10 +6,10 @@ import os
 
 import structlog
 
+from tenuto.config import check_kv_type
 from tenuto.device.cpu import CpuDevice, native_library
 from tenuto.device.protocol import INTEGERS, Device, KVType, Precision
 from tenuto.device.reference import ReferenceDevice
-from tenuto.errors import ConfigError
 
 
 def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType = "float") -> Device:
@@ -21,9 +21,8 @@ def choose_device(precision: Precision, num_threads: int | None, kv_type: KVType
     Raises:
         ConfigError: INT8 KV is asked for beside fp32 or bf16.
     """
+    check_kv_type(kv_type, precision)
     if precision not in INTEGERS:
-        if kv_type != "float":
-            raise ConfigError(f"setting kv_type: {kv_type} comes with precision int8 or int4, not with {precision}")
         return ReferenceDevice(precision)
     library = native_library()
     if library is not None:

@@ -59,9 +59,8 @@ class Tokenizer:
         self.eos_ids: frozenset[TokenId] = frozenset(map(TokenId, (*files.eos_ids, *turn_ends)))
         self.bos_id = None if files.bos_id is None else TokenId(files.bos_id)
         self.add_bos = files.add_bos and files.bos_id is not None
-        self.opening = (
-            (self.bos_id,) if self.add_bos and self.bos_id is not None else ()
-        )  # ids that every text begins with
+        # Ids that every text begins with.
+        self.opening = (self.bos_id,) if self.add_bos and self.bos_id is not None else ()
         self.strips_space = vocabulary.strips_space
         # Those around reasoning are always shown: it is told apart from the answer wherever a chat is read.
         self._hidden = vocabulary.special - {vocabulary.control.get(tag) for pair in KNOWN_TAGS for tag in pair}

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from server_harness import live
 
-from tenuto.bench.bare import BareClient
+from tenuto.bench.bare import bare_client
 from tenuto.bench.sse import ServerRefused, stream_events
 from tenuto.errors import TenutoError
 from tenuto.testing.scripted_model import Reply
@@ -24,7 +24,7 @@ def stripped(events: list[dict[str, Any]]) -> list[Any]:
 
 def test_the_same_events_again_and_again_on_one_connection():
     async def main(url: str) -> None:
-        async with BareClient(url) as bare, httpx.AsyncClient(trust_env=False) as http:
+        async with bare_client(url) as bare, httpx.AsyncClient(trust_env=False) as http:
             expected = [event async for event in stream_events(http, url + PATH, BODY)]
             assert len(expected) > 5
             for _ in range(3):
@@ -38,7 +38,7 @@ def test_the_same_events_again_and_again_on_one_connection():
 
 def test_refusals_and_breaks_are_told():
     async def refused(url: str) -> None:
-        async with BareClient(url) as bare:
+        async with bare_client(url) as bare:
             with pytest.raises(ServerRefused, match="status 400"):
                 _ = [event async for event in bare.stream_events(url + PATH, {**BODY, "messages": []})]
 
@@ -55,7 +55,7 @@ def test_refusals_and_breaks_are_told():
         async with server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             seen = []
-            async with BareClient(url) as bare:
+            async with bare_client(url) as bare:
                 with pytest.raises(TenutoError, match="broke off"):
                     async for event in bare.stream_events(url + PATH, BODY):
                         seen.append(event)
