@@ -16,6 +16,7 @@ from tenuto.server.description import json_content
 from tenuto.server.disconnect import ClientGone, until_disconnect
 from tenuto.server.errors import STOPPING, log_disconnect, log_if_unexpected
 from tenuto.server.limits import ServerLimits
+from tenuto.server.streamed_body import put_of
 
 T = TypeVar("T")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -62,7 +63,7 @@ class StreamWriter(Protocol[E_contra]):
 
 
 async def written(events: AsyncIterator[T], writer: StreamWriter[T], request_id: str) -> AsyncGenerator[bytes, None]:
-    """All of an answer's pieces, closed by exactly one end.
+    """An answer in pieces, one for each event that says something, closed by exactly one end.
 
     An error before the first piece is raised, while the status can still say so; a later one is written.
     """
@@ -70,9 +71,9 @@ async def written(events: AsyncIterator[T], writer: StreamWriter[T], request_id:
     try:
         async with aclosing(closable(events)):
             async for event in events:
-                for piece in writer.pieces(event):
+                if pieces := writer.pieces(event):
                     opened = True
-                    yield piece
+                    yield b"".join(pieces)
             assert writer.is_finished, "a model's stream ends when each choice has its last event"
     except Exception as error:
         if not opened:
@@ -112,7 +113,7 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_disconnect(receive, self._send(send), self._limits.cancel_deadline_s)
+            await until_disconnect(receive, self._send(scope, send), self._limits.cancel_deadline_s)
         except ClientGone:
             log_disconnect(self._request_id)
         except asyncio.CancelledError:
@@ -121,19 +122,22 @@ class EventStream(StreamingResponse):
             # The server stops and will not wait any longer: even this stream ends as streams end.
             scope["state"]["record"].error = STOPPING.code
             last = self._failure(STOPPING)
-            await self._put(send, {"type": "http.response.body", "body": last, "more_body": False})
+            await self._tell(send, {"type": "http.response.body", "body": last, "more_body": False})
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
+        async def put_slowly(piece: bytes) -> None:
+            await self._tell(send, {"type": "http.response.body", "body": piece, "more_body": True})
+
+        put = put_of(scope) or put_slowly
         async with aclosing(self._pieces) as pieces:
-            first = await anext(pieces)
-            self._opened = True
-            await self._put(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._put(send, {"type": "http.response.body", "body": first, "more_body": True})
             async for piece in pieces:
-                await self._put(send, {"type": "http.response.body", "body": piece, "more_body": True})
-        await self._put(send, {"type": "http.response.body", "body": b"", "more_body": False})
+                if not self._opened:
+                    self._opened = True
+                    await self._tell(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await put(piece)
+        await self._tell(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _put(self, send: Send, message: Message) -> None:
+    async def _tell(self, send: Send, message: Message) -> None:
         try:
             async with asyncio.timeout(self._limits.send_deadline_s):
                 await send(message)

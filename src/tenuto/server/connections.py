@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tenuto.server.errors import error_body
 from tenuto.server.gathering import GatheringTransport
 from tenuto.server.limits import ServerLimits
+from tenuto.server.streamed_body import offering
 
 _LINGER_S = 5.0  # for what was written to leave once a connection is to be closed
 
@@ -50,6 +51,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.app = offering(self.app, lambda: self.cycle)
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
