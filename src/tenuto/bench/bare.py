@@ -9,10 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from tenuto.bench.sse import ServerRefused
 from tenuto.errors import TenutoError
 
 _ANSWER_S = 600.0
+_READ_BYTES = 1 << 16
+_DONE = b"data: [DONE]"
 
 
 @asynccontextmanager
@@ -35,7 +39,7 @@ class BareClient:
     """One connection, kept; one request at a time. The client of an SDK adds its own milliseconds to every request:
     it builds and checks objects, looks for proxies, takes a connection from a pool.
 
-    It knows our own server only, which sends every event in a chunk of its own.
+    It knows our own server only, whose chunks hold whole events.
 
     Args:
         host: of the server, for its requests' heads.
@@ -59,12 +63,27 @@ class BareClient:
                 status, _, _ = (await self._reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
                 if b" 200 " not in status:
                     raise ServerRefused(url, int(status.split()[1]), "")
-                while size := int(await self._reader.readuntil(b"\r\n"), 16):
-                    event = (await self._reader.readexactly(size + 2)).strip().removeprefix(b"data: ")
-                    if event != b"[DONE]":
-                        yield json.loads(event)
-                await self._reader.readuntil(b"\r\n")
+                async for chunk in self._chunks():
+                    for event in chunk.split(b"\n\n"):
+                        if event and event != _DONE:
+                            yield msgspec.json.decode(event.removeprefix(b"data: "))
         except TimeoutError as error:
             raise TenutoError(f"{url} gave no whole answer within {_ANSWER_S:g} s") from error
         except (asyncio.IncompleteReadError, OSError) as error:
             raise TenutoError(f"{url} broke off") from error
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        """Of a body, up to its end."""
+        rest = b""
+        while True:
+            rest += await self._reader.read(_READ_BYTES)
+            while (end := rest.find(b"\r\n")) >= 0:
+                start, size = end + 2, int(rest[:end], 16)
+                if len(rest) < start + size + 2:
+                    break
+                if not size:
+                    return
+                yield rest[start : start + size]
+                rest = rest[start + size + 2 :]
+            if self._reader.at_eof():
+                raise asyncio.IncompleteReadError(rest, None)
