@@ -23,12 +23,6 @@ namespace {
 constexpr int kTileHeads = 16;
 constexpr int kFewHeads = 6;
 
-// Registers: four of sums, one of queries and one of keys, one of the weights and one of the values of sixteen tokens.
-alignas(64) const uint8_t kAttentionTiles[64] = {
-    1,  0, 0,  0, 0,  0, 0,  0, 0,  0, 0,  0, 0,  0, 0,  0,                            // palette, first row
-    64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 64, 0, 16, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0,    // bytes of a row
-    0,  0, 0,  0, 0,  0, 0,  0, 16, 16, 16, 16, 16, 16, 16, 4, 0, 0, 0, 0, 0, 0, 0, 0};  // rows
-
 struct TileProducts {
   template <int Heads>
   static void keys(const HeadRows& rows, int size, const Blocks& of, int first, int count, I16* dots) {
@@ -40,21 +34,16 @@ struct TileProducts {
     _tile_zero(2);
     _tile_zero(3);
     for (int d = 0; d < size; d += 64) {
+      const auto key = [&](int b) { return blocks[b] + d * kBlockTokens; };
       _tile_loadd(4, rows.bytes + d, kMaxHeadSize);
-      _tile_loadd(5, blocks[0] + d * kBlockTokens, 64);
+      _tile_loadd(5, key(0), 64);
+      if (count > 1) _tile_loadd(6, key(1), 64);
+      if (count > 2) _tile_loadd(7, key(2), 64);
       _tile_dpbsud(0, 4, 5);
-      if (count > 1) {
-        _tile_loadd(5, blocks[1] + d * kBlockTokens, 64);
-        _tile_dpbsud(1, 4, 5);
-      }
-      if (count > 2) {
-        _tile_loadd(5, blocks[2] + d * kBlockTokens, 64);
-        _tile_dpbsud(2, 4, 5);
-      }
-      if (count > 3) {
-        _tile_loadd(5, blocks[3] + d * kBlockTokens, 64);
-        _tile_dpbsud(3, 4, 5);
-      }
+      if (count > 3) _tile_loadd(5, key(3), 64);
+      if (count > 1) _tile_dpbsud(1, 4, 6);
+      if (count > 2) _tile_dpbsud(2, 4, 7);
+      if (count > 3) _tile_dpbsud(3, 4, 5);
     }
     _tile_stored(0, dots, 64);
     if (count > 1) _tile_stored(1, dots + kTileHeads, 64);
@@ -62,28 +51,36 @@ struct TileProducts {
     if (count > 3) _tile_stored(3, dots + 3 * kTileHeads, 64);
   }
 
-  // Sixteen tokens at a time, as they lie in a block: a quarter of what a tile can hold, but nothing is moved.
-  template <int Heads, typename Sink>
-  static void values(const uint8_t* weights, int size, const Blocks& blocks, Sink&& sink) {
+  // Of 64 tokens at a time: what four blocks have for four panels is gathered, so that it fills tiles.
+  template <int Heads, typename Weigh, typename Sink>
+  static void values(const uint8_t* weights, int size, const Blocks& blocks, Weigh&& weigh, Sink&& sink) {
     static_assert(Heads == kTileHeads, "a tile's rows");
     alignas(64) I16 dots[4][kTileHeads];
+    alignas(64) int8_t gathered[2][4096];
     for (int panel = 0; panel < size / kLanes; panel += 4) {
       _tile_zero(0);
       _tile_zero(1);
       _tile_zero(2);
       _tile_zero(3);
-      for (int b = 0; b < blocks.count; ++b) {
-        const int8_t* from = blocks.values[b] + panel * 256;
-        fetch(blocks.next_values[b] + panel * 256, 1024);
-        _tile_loadd(6, weights + b * kBlockTokens, kSplit);
-        _tile_loadd(7, from, 64);
-        _tile_dpbusd(0, 6, 7);
-        _tile_loadd(7, from + 256, 64);
-        _tile_dpbusd(1, 6, 7);
-        _tile_loadd(7, from + 512, 64);
-        _tile_dpbusd(2, 6, 7);
-        _tile_loadd(7, from + 768, 64);
-        _tile_dpbusd(3, 6, 7);
+      const auto prepare = [&](int first) {
+        const int count = std::min(kAhead, blocks.count - first);
+        if (panel == 0 && count > 0) weigh(first, count);
+        for (int b = first; b < first + count; ++b) gather(blocks, b, panel, gathered[first / kAhead & 1]);
+      };
+      // What was just written is not yet where tiles are loaded from: the next tokens are prepared first.
+      prepare(0);
+      for (int first = 0; first < blocks.count; first += kAhead) {
+        prepare(first + kAhead);
+        const int8_t* tiles = gathered[first / kAhead & 1];
+        _tile_loadd(4, weights + first * kBlockTokens, kSplit);
+        _tile_loadd(5, tiles, 64);
+        _tile_loadd(6, tiles + 1024, 64);
+        _tile_loadd(7, tiles + 2048, 64);
+        _tile_dpbusd(0, 4, 5);
+        _tile_loadd(5, tiles + 3072, 64);
+        _tile_dpbusd(1, 4, 6);
+        _tile_dpbusd(2, 4, 7);
+        _tile_dpbusd(3, 4, 5);
       }
       _tile_stored(0, dots[0], 64);
       _tile_stored(1, dots[1], 64);
@@ -93,12 +90,25 @@ struct TileProducts {
         for (int h = 0; h < kTileHeads; ++h) sink(h, panel + p, dots[p][h]);
     }
   }
+
+ private:
+  // Four panels of block b: rows 4 (b mod 4) .. of four tiles. Weights of blocks that are not there are 0.
+  static void gather(const Blocks& blocks, int b, int panel, int8_t* tiles) {
+    const int8_t* from = blocks.values[b] + panel * 256;
+    int8_t* to = tiles + b % kAhead * 256;
+    fetch(blocks.next_values[b] + panel * 256, 1024);
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p)
+#pragma GCC unroll 4
+      for (int line = 0; line < 4; ++line)
+        _mm512_store_si512(to + p * 1024 + line * 64, _mm512_loadu_si512(from + p * 256 + line * 64));
+  }
 };
 
 void attend_tiles(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
   if (rows.count <= kFewHeads || layer.head_size % 64 != 0)
     return attend_int8(layer, kv_head, table, first, end, rows);
-  _tile_loadconfig(kAttentionTiles);
+  begin_tiles();
   AttendInt8<kTileHeads, TileProducts>::call(layer, kv_head, table, first, end, rows);
   end_tiles();
 }

@@ -156,6 +156,9 @@ inline void value_products(const uint8_t* weights, const int8_t* values, const i
 
 #endif
 
+constexpr int kAhead = 4;  // blocks whose scores are computed together
+const I16 kPlaces = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
 // The blocks of a split, and those of the next one.
 struct Blocks {
   int count;
@@ -171,9 +174,11 @@ struct VectorProducts {
       key_products<Heads>(rows.bytes, size, blocks.keys[first + b], blocks.next_keys[first + b], dots + b * Heads);
   }
 
-  template <int Heads, typename Sink>
-  static void values(const uint8_t* weights, int size, const Blocks& blocks, Sink&& sink) {
+  // weigh(first, count): compute the weights of so many blocks. sink(head, panel, dots).
+  template <int Heads, typename Weigh, typename Sink>
+  static void values(const uint8_t* weights, int size, const Blocks& blocks, Weigh&& weigh, Sink&& sink) {
     constexpr int kAtOnce = Heads > 12 ? 1 : 2;  // panels; as many sums as there are registers
+    weigh(0, blocks.count);
     const int panels = size / kLanes;
     int panel = 0;
     for (; panel + kAtOnce <= panels; panel += kAtOnce) add<Heads, kAtOnce>(weights, panel, blocks, sink);
@@ -199,8 +204,6 @@ constexpr float kLog2e = 1.44269504f;
 // `Products` brings the sums of integers, all else is the same for all.
 template <int Heads, typename Products>
 struct AttendInt8 {
-  static constexpr int kAhead = 4;  // blocks whose scores are computed together
-
   const AttentionLayer& layer;
   HeadRows& rows;
   int begin;                                // block of the sequence
@@ -208,8 +211,10 @@ struct AttendInt8 {
   alignas(64) float key_scales[kSplit], value_scales[kSplit];
   alignas(64) float scores[Heads * kSplit];
   alignas(64) uint8_t weights[Heads * kSplit];
-  // What earlier sums, and the products of this split, are multiplied by.
-  alignas(64) float shrinks[kLanes], units[kLanes];
+  alignas(64) I16 dots[2][kAhead * Heads];
+  V16 tops[kLanes];  // each head's largest scores of the split, lane by lane
+  // What earlier sums, the weights, and the products of this split, are multiplied by.
+  alignas(64) float shrinks[kLanes], steps_of[kLanes], units[kLanes];
 
   AttendInt8(const AttentionLayer& layer, HeadRows& rows) : layer(layer), rows(rows) {}
 
@@ -230,44 +235,64 @@ struct AttendInt8 {
     for (int t = last + 1 - begin * kBlockTokens; t < blocks.count * kBlockTokens; ++t) value_scales[t] = 0;
   }
 
-  // Products with the keys, times the keys' scales. Where a head must not look is minus infinity.
+  // Products with the keys, times the keys' scales. While those of some blocks are scaled, a processor that has units
+  // for products multiplies the next ones.
   void score() {
-    for (int first = 0; first < blocks.count; first += kAhead) {
-      const int count = std::min(kAhead, blocks.count - first);
-      I16 dots[kAhead * Heads];
-      Products::template keys<Heads>(rows, layer.head_size, blocks, first, count, dots);
-      for (int b = 0; b < count; ++b) {
-        float* to = scores + (first + b) * kBlockTokens;
-        const V16 scales = load16(key_scales + (first + b) * kBlockTokens);
-#pragma GCC unroll 16
-        for (int h = 0; h < Heads; ++h)
-          store16(to + h * kSplit, __builtin_convertvector(dots[b * Heads + h] + rows.sums[h], V16) * scales);
-      }
+    const int first = begin * kBlockTokens, end = first + blocks.count * kBlockTokens;
+    const bool all_seen = end - 1 <= rows.positions[0] && layer.first_key(rows.positions[Heads - 1]) <= first;
+    for (int h = 0; h < Heads; ++h) tops[h] = all(kNothing);
+    const auto products = [&](int from, I16* to) {
+      if (from < blocks.count)
+        Products::template keys<Heads>(rows, layer.head_size, blocks, from, std::min(kAhead, blocks.count - from), to);
+    };
+    products(0, dots[0]);
+    for (int from = 0; from < blocks.count; from += kAhead) {
+      const int which = from / kAhead & 1;
+      products(from + kAhead, dots[1 - which]);
+      all_seen ? scale<false>(from, dots[which]) : scale<true>(from, dots[which]);
     }
-    hide<Heads>(layer, rows.positions, begin, begin + blocks.count, scores);
     soften();
   }
 
-  // The softmax of each head, times the values' scales, in bytes. Scores are logarithms to base 2. What a head needs once
-  // is computed for all heads together, a lane for each.
+  // Where a head must not look is minus infinity.
+  template <bool Hide>
+  void scale(int from, const I16* products) {
+    const int count = std::min(kAhead, blocks.count - from);
+    const int32_t* sums = rows.sums;
+    V16 top[Heads];  // in registers
+#pragma GCC unroll 16
+    for (int h = 0; h < Heads; ++h) top[h] = tops[h];
+    for (int b = 0; b < count; ++b) {
+      const int token = (from + b) * kBlockTokens, position = begin * kBlockTokens + token;
+      const V16 scales = load16(key_scales + token);
+#pragma GCC unroll 16
+      for (int h = 0; h < Heads; ++h) {
+        V16 score = __builtin_convertvector(products[b * Heads + h] + sums[h], V16) * scales;
+        if (Hide) {
+          const I16 place = kPlaces + position;
+          score = (place >= layer.first_key(rows.positions[h])) & (place <= rows.positions[h]) ? score : all(kNothing);
+        }
+        top[h] = max16(top[h], score);
+        store16(scores + h * kSplit + token, score);
+      }
+    }
+#pragma GCC unroll 16
+    for (int h = 0; h < Heads; ++h) tops[h] = top[h];
+  }
+
+  // The softmax of each head, times the values' scales. Scores are logarithms to base 2. What a head needs once is
+  // computed for all heads together, a lane for each.
   void soften() {
     const int count = blocks.count * kBlockTokens;
-    V16 of_head[kLanes] = {};
-    for (int h = 0; h < Heads; ++h) {
-      const float* score = scores + h * kSplit;
-      V16 top = load16(score);
-      for (int t = kLanes; t < count; t += kLanes) top = max16(top, load16(score + t));
-      of_head[h] = top;
-    }
     const V16 scaled = load16(rows.scales) * kLog2e, smallest = all(std::numeric_limits<float>::min());
     const V16 unit = scaled < smallest ? smallest : scaled;  // 0 times infinity is none
-    const V16 before = load16(rows.highest), here = largest_each16<Heads>(of_head) * unit;
+    const V16 before = load16(rows.highest), here = largest_each16<Heads>(tops) * unit;
     const V16 now = before < here ? here : before;
     // A window that begins in a later split.
     const auto nothing = now == all(kNothing);
     const V16 shift = nothing ? V16{} : -now;
 
-    V16 largest[kLanes] = {};
+    V16 sums[kLanes] = {}, largest[kLanes] = {};
     for (int h = 0; h < Heads; ++h) {
       float* score = scores + h * kSplit;
       const V16 factor = all(unit[h]), offset = all(shift[h]);
@@ -280,22 +305,27 @@ struct AttendInt8 {
         most = max16(most, weighed);
         store16(score + t, weighed);
       }
-      of_head[h] = sum, largest[h] = most;
+      sums[h] = sum, largest[h] = most;
     }
-    const V16 most = largest_each16<Heads>(largest), inverse = steps(255.0f, most);
+    const V16 most = largest_each16<Heads>(largest);
     const V16 shrink = nothing ? all(1.0f) : exp2_16(before - now);
     store16(shrinks, shrink);
+    store16(steps_of, steps(255.0f, most));
     store16(units, most / 255.0f);
-    store16(rows.total, load16(rows.total) * shrink + sum_each16<Heads>(of_head));
+    store16(rows.total, load16(rows.total) * shrink + sum_each16<Heads>(sums));
     store16(rows.highest, now);
+  }
 
+  // Weights of `count` blocks in bytes, and zeros up to kAhead blocks.
+  void weigh(int first, int count) {
     for (int h = 0; h < Heads; ++h) {
-      const float* score = scores + h * kSplit;
-      uint8_t* weight = weights + h * kSplit;
-      const V16 factor = all(inverse[h]);
-#pragma GCC unroll 2
-      for (int t = 0; t < count; t += kLanes) store_bytes(weight + t, load16(score + t) * factor);
-      if (count < kSplit) std::memset(weight + count, 0, kSplit - count);
+      const float* score = scores + h * kSplit + first * kBlockTokens;
+      uint8_t* weight = weights + h * kSplit + first * kBlockTokens;
+      const V16 factor = all(steps_of[h]);
+      int b = 0;
+      for (; b + 4 <= count; b += 4) store_64_bytes(weight + b * kBlockTokens, score + b * kBlockTokens, factor);
+      for (; b < count; ++b) store_bytes(weight + b * kBlockTokens, load16(score + b * kBlockTokens) * factor);
+      if (b % kAhead != 0) std::memset(weight + b * kBlockTokens, 0, (kAhead - b % kAhead) * kBlockTokens);
     }
   }
 
@@ -304,11 +334,13 @@ struct AttendInt8 {
     V16 zeros = {};
     for (int t = 0; t < blocks.count * kBlockTokens; t += kLanes) zeros += load16(value_scales + t) * 0.0f;
     const float unsound = sum16(zeros);
-    Products::template values<Heads>(weights, layer.head_size, blocks, [&](int h, int panel, I16 dots) {
-      float* to = rows.out[h] + panel * kLanes;
-      const V16 more = __builtin_convertvector(dots, V16) * (units[h] + unsound);
-      store16(to, fma16(load16(to), all(shrinks[h]), more));
-    });
+    Products::template values<Heads>(
+        weights, layer.head_size, blocks, [&](int first, int count) { weigh(first, count); },
+        [&](int h, int panel, I16 sums) {
+          float* to = rows.out[h] + panel * kLanes;
+          const V16 more = __builtin_convertvector(sums, V16) * (units[h] + unsound);
+          store16(to, fma16(load16(to), all(shrinks[h]), more));
+        });
   }
 
   static void call(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {

@@ -132,6 +132,20 @@ inline I16 store_bytes(void* at, V16 v) {
 #endif
 }
 
+// store_bytes of from[0 .. 63] times a factor: numbers from 0 to 255.
+inline void store_64_bytes(uint8_t* at, const float* from, V16 factor) {
+#if defined(TENUTO_AVX512)
+  __m512i whole[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) whole[i] = _mm512_cvtps_epi32((__m512)(load16(from + i * kLanes) * factor));
+  const __m512i low = _mm512_packus_epi32(whole[0], whole[1]), high = _mm512_packus_epi32(whole[2], whole[3]);
+  const __m512i places = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(at, _mm512_permutexvar_epi32(places, _mm512_packus_epi16(low, high)));
+#else
+  for (int i = 0; i < 4; ++i) store_bytes(at + i * kLanes, load16(from + i * kLanes) * factor);
+#endif
+}
+
 // Lane i and its partner, i with one bit flipped: their sum in the lower place, their difference in the upper one.
 template <int Bit>
 inline V16 butterfly(V16 v) {
