@@ -10,6 +10,8 @@ import asyncio
 import signal
 import socket
 import sys
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import structlog
@@ -33,7 +35,17 @@ def main() -> None:
     # A service's signals often go to all of its processes. It is the parent that drains; it closes the socket then.
     for name in _LEFT_TO_THE_PARENT:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    asyncio.run(_run(int(sys.argv[1])))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(int(sys.argv[1])))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where the system has it: between two steps the processors wait for this loop."""
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
 
 
 async def _run(descriptor: int) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from tenuto.clock import Clock
 from tenuto.engine.batch import Batch, Delta, Executor, Output
 from tenuto.engine.engine import Engine
+from tenuto.engine.mailbox import Mailbox
 from tenuto.engine.session_transfer import SessionTransfer, Slots
 from tenuto.errors import EngineClosed, GrammarError, StepFailed, TenutoError
 from tenuto.ids import RequestId, SessionId, TokenId
@@ -58,7 +59,7 @@ class LocalEngineClient:
         self._info = info
         self._compiler = compiler
         self._options = options
-        self._streams: dict[RequestId, asyncio.Queue[Delta]] = {}
+        self._streams: dict[RequestId, Mailbox[Delta]] = {}
         self._wake = asyncio.Event()
         self._stopping = False
         self._num_hidden = 0  # sessions of our own so far
@@ -112,8 +113,9 @@ class LocalEngineClient:
     async def append(self, session: SessionId, ids: Sequence[TokenId], hints: RunHints = RunHints()) -> None:
         self._check_open()
         request = self._engine.append(session, ids, self._clock.now(), hints)
-        async for _ in self._follow(request):
-            pass
+        async with aclosing(self._deltas(request)) as deltas:
+            async for _ in deltas:
+                pass
 
     async def generate(
         self, session: SessionId, ids: Sequence[TokenId], params: GenerateParams, *, opening: RunHints | None = None
@@ -129,12 +131,10 @@ class LocalEngineClient:
             if opening is not None:
                 self._engine.close(session, self._clock.now())
             raise
-        stream = self._follow(request)
-        try:
-            async for delta in stream:
-                yield delta
-        finally:
-            await stream.aclose()
+        async with aclosing(self._deltas(request)) as deltas:  # leaving early cancels it at once
+            async for delta in deltas:
+                if delta.tokens is not None:
+                    yield delta.tokens
 
     async def embed(self, ids: Sequence[TokenId], pooling: Pooling, hints: RunHints = RunHints()) -> PooledStates:
         self._check_open()
@@ -244,21 +244,14 @@ class LocalEngineClient:
         if self._closed is not None:
             raise EngineClosed(*self._closed.args) from self._closed
 
-    async def _follow(self, request: RequestId) -> AsyncGenerator[TokenDelta, None]:
-        """The tokens of a request's deltas; leaving early cancels it at once."""
-        async with aclosing(self._deltas(request)) as deltas:
-            async for delta in deltas:
-                if delta.tokens is not None:
-                    yield delta.tokens
-
     async def _deltas(self, request: RequestId) -> AsyncGenerator[Delta, None]:
         """The deltas of a request up to the last; raises its error. Leaving early cancels it at once."""
-        stream = self._streams[request] = asyncio.Queue[Delta]()
+        stream = self._streams[request] = Mailbox[Delta]()
         self._deliver(self._engine.take_deltas())
         self._wake.set()
         try:
             while True:
-                delta = await stream.get()
+                delta = await stream.take()
                 if delta.error is not None:
                     raise delta.error
                 yield delta
@@ -335,7 +328,7 @@ class LocalEngineClient:
         for delta in deltas:
             stream = self._streams.get(delta.request)
             if stream is not None:
-                stream.put_nowait(delta)
+                stream.put(delta)
 
     def _close(self, reason: EngineClosed) -> None:
         if self._closed is None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import TypeAlias
 
 from tenuto.engine.boundary.messages import Answer, Credit, Piece
+from tenuto.engine.mailbox import Mailbox
 from tenuto.errors import TenutoError
 from tenuto.protocol.engine import TokenDelta
 
 News: TypeAlias = TokenDelta | Piece | Credit | Answer | TenutoError
+
+_LAST = (Answer, TenutoError)
 
 
 class Call:
@@ -29,32 +30,23 @@ class Call:
         self.is_sent = False
         self.has_ended = False
         self._max_news = max_news
-        self._news: deque[News] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._news: Mailbox[News] = Mailbox()
 
     def push(self, news: News) -> bool:
         """False if more has arrived than was ever asked for."""
         if self.has_ended:
             return True
-        self.has_ended = isinstance(news, Answer | TenutoError)
-        self._news.append(news)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.has_ended = isinstance(news, _LAST)
+        self._news.put(news)
         return len(self._news) <= self._max_news
 
     @property
     def has_news(self) -> bool:
-        return bool(self._news)
+        return len(self._news) > 0
 
     async def take(self) -> TokenDelta | Piece | Credit | Answer:
         """The next thing; raises the error that ends the call."""
-        while not self._news:
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        news = self._news.popleft()
+        news = await self._news.take()
         if isinstance(news, TenutoError):
             raise news
         return news
