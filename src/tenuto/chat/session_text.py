@@ -44,6 +44,8 @@ class SessionTextReader:
             logprobs: one for each id, or none at all.
         """
         assert len(logprobs) in (0, len(ids))
+        if not self._has_stops:
+            return self._pass_on(ids, logprobs) if ids else None
         settled: tuple[int, int] | None = None
         for place, token in enumerate(ids):
             if self.found is not None:
@@ -53,9 +55,15 @@ class SessionTextReader:
                 self._scores.append(token_score(self._tokenizer, token, logprobs[place]))
             self._text += self._stop.push(self._detokenizer.push(token))
             is_holding = self._stop.is_holding or self._detokenizer.is_holding
-            if not self._has_stops or not (is_holding or self.found is not None):
+            if not is_holding and self.found is None:
                 settled = len(self._ids), len(self._text)
         return None if settled is None else self._give(*settled)
+
+    def _pass_on(self, ids: Sequence[TokenId], logprobs: Sequence[TokenLogprob]) -> SessionDelta:
+        """No stop string can come: every id stays."""
+        self.num_given += len(ids)
+        scores = [token_score(self._tokenizer, *one) for one in zip(ids, logprobs, strict=False)]
+        return SessionDelta(ids=tuple(ids), text="".join(map(self._detokenizer.push, ids)), scores=tuple(scores))
 
     def finish(self, stop: Sequence[TokenId] = (), logprobs: Sequence[TokenLogprob] = ()) -> SessionDelta | None:
         """What was held back, where no stop string came. A character that the end cuts in two is not in the text.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -30,6 +31,18 @@ def sse_event(value: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
+class CommonFields:
+    """What all events of one answer begin with, encoded once."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        assert fields, "there is nothing in common"
+        self._start = b"data: " + msgspec.json.encode(fields)[:-1] + b","
+
+    def event(self, more: dict[str, Any]) -> bytes:
+        """An event of these fields and of more, of which there is one at least."""
+        return self._start + msgspec.json.encode(more)[1:] + b"\n\n"
+
+
 @dataclass(frozen=True)
 class ChunkFormat:
     """What all chunks of one answer have in common."""
@@ -39,20 +52,18 @@ class ChunkFormat:
     model: str
     include_usage: bool
 
+    @cached_property
+    def _common(self) -> CommonFields:
+        kind = "chat.completion.chunk"
+        return CommonFields({"id": self.id, "object": kind, "created": self.created, "model": self.model})
+
     def _chunk(
         self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None, extra: dict[str, Any] | None = None
     ) -> bytes:
-        value = {
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-            **(extra or {}),
-        }
+        more = {"choices": choices, **(extra or {})}
         if self.include_usage:
-            value["usage"] = usage
-        return sse_event(value)
+            more["usage"] = usage
+        return self._common.event(more)
 
     def choice(
         self, index: int, delta: dict[str, Any], finish_reason: str | None, scores: Sequence[TokenScore]

@@ -12,7 +12,7 @@ from tenuto.server.answers import closable
 from tenuto.server.errors import status_and_body
 from tenuto.server.replies import logprobs_reply
 from tenuto.server.sessions.replies import usage_of
-from tenuto.server.sse import DONE, sse_event
+from tenuto.server.sse import DONE, CommonFields, sse_event
 
 
 class GenerationWriter:
@@ -23,17 +23,17 @@ class GenerationWriter:
     """
 
     def __init__(self, own: dict[str, Any]) -> None:
-        self._own = own | {"object": "session.generation.chunk"}
+        self._common = CommonFields(own | {"object": "session.generation.chunk"})
         self.is_finished = False
 
     def pieces(self, event: SessionEvent) -> list[bytes]:
         if isinstance(event, SessionFinished):
             self.is_finished = True
-            return [sse_event(self._own | {"token_ids": [], "text": ""} | _end(event))]
-        news: dict[str, Any] = {"token_ids": list(event.ids), "text": event.text, "finish_reason": None}
+            return [self._common.event({"token_ids": [], "text": ""} | _end(event))]
+        news: dict[str, Any] = {"token_ids": event.ids, "text": event.text, "finish_reason": None}
         if event.scores:
             news["logprobs"] = logprobs_reply(event.scores)
-        return [sse_event(self._own | news)]
+        return [self._common.event(news)]
 
     def end(self) -> bytes:
         return DONE
