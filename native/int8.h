@@ -62,10 +62,16 @@ struct Activations {
   }
 };
 
+// What a tile is computed from: one or two panels, and those that come next, to be fetched meanwhile (null: none).
+struct PanelPair {
+  const uint8_t* panels[kTilePanels];
+  int count;
+  const uint8_t* next[kTilePanels];
+};
+
 // y[r][p * 16 + o] for `rows` rows from `first` and one or two panels: float sums over spans in order.
 // y: [rows, kTileWidth].
-using TileProduct = void (*)(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels,
-                             float* y);
+using TileProduct = void (*)(const Activations& x, int first, int rows, const PanelPair& pair, float* y);
 
 // A way to compute tiles. A thread calls begin before its tiles and end after them.
 struct TileKernel {

@@ -14,75 +14,110 @@ TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,amx-tile,amx-int8")
 namespace tenuto {
 namespace {
 
-// Add a tile's products, times their scales, to y.
-inline void add_scaled(const int32_t* dot, int rows, const int32_t* sums, const float* scales, int stride,
-                       const uint16_t* halves, float* y) {
-  const __m512 ws = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
-  for (int r = 0; r < rows; ++r) {
-    const __m512i whole = _mm512_add_epi32(_mm512_load_si512(dot + r * 16), _mm512_set1_epi32(sums[r * stride]));
-    const __m512 scale = _mm512_mul_ps(ws, _mm512_set1_ps(scales[r * stride]));
-    float* to = y + r * kTileWidth;
-    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, _mm512_load_ps(to)));
-  }
+constexpr int kTileInts = 256;
+
+// Loads of tiles wait for each other, and with them for memory, unless what they read is in the cache before.
+inline void fetch_chunk(const uint8_t* chunk) {
+  for (int line = 0; line < kChunkBytes; line += 64) _mm_prefetch(chunk + line, _MM_HINT_T0);
 }
+
+// What a span's products add to y, some rows at a time, those of both panels.
+template <int Panels>
+class Sums {
+ public:
+  Sums(const Activations& x, int first, int rows, const PanelPair& pair, float* y)
+      : spans_(x.inputs.spans), rows_(rows), y_(y) {
+    const size_t at = static_cast<size_t>(first) * spans_;
+    sums_ = x.sums + at, scales_ = x.scales + at;
+    for (int p = 0; p < Panels; ++p) halves_[p] = panel_scales(pair.panels[p], x.inputs);
+  }
+
+  // dot: a tile for 16 rows of each panel; rows 16 on lie kTileInts * 2 after.
+  void begin(int span, const int32_t* dot) {
+    span_ = span, row_ = 0, dot_ = dot;
+    for (int p = 0; p < Panels; ++p)
+      weights_[p] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves_[p] + span * kPanel)));
+  }
+
+  // The next rows, up to `end`.
+  void add(int end) {
+    end = end < rows_ ? end : rows_;
+    for (; row_ < end; ++row_) {
+      const int32_t* dot = dot_ + row_ / 16 * 2 * kTileInts + row_ % 16 * 16;
+      const size_t at = static_cast<size_t>(row_) * spans_ + span_;
+      float* y = y_ + row_ * kTileWidth;
+      for (int p = 0; p < Panels; ++p) {
+        const __m512i whole = _mm512_add_epi32(_mm512_load_si512(dot + p * kTileInts), _mm512_set1_epi32(sums_[at]));
+        const __m512 scale = _mm512_mul_ps(weights_[p], _mm512_set1_ps(scales_[at]));
+        const __m512 before = span_ == 0 ? _mm512_setzero_ps() : _mm512_load_ps(y + p * kPanel);
+        _mm512_store_ps(y + p * kPanel, _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), scale, before));
+      }
+    }
+  }
+
+ private:
+  const int32_t* sums_;
+  const float* scales_;
+  const uint16_t* halves_[Panels];
+  __m512 weights_[Panels];
+  const int spans_, rows_;
+  int span_ = 0, row_ = 0;
+  const int32_t* dot_ = nullptr;
+  float* y_;
+};
 
 // Up to 16 rows, or with `Two` up to 32.
 template <bool Two, int Panels>
-void tile(const Activations& x, int first, int rows, const uint8_t* const* panels, float* y) {
+void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
   const Inputs& inputs = x.inputs;
   const size_t row_bytes = inputs.row_bytes();
-  const int spans = inputs.spans;
   const int8_t* upper = x.values + first * row_bytes;
   const int8_t* lower = upper + 16 * row_bytes;
-  const uint8_t *left = panels[0], *right = panels[Panels - 1];
-  // Products of a span are stored and added while those of the next are computed.
-  alignas(64) int32_t dot[2][4][256];
-  std::memset(y, 0, static_cast<size_t>(rows) * kTileWidth * sizeof(float));
-  auto add = [&](int s) {
-    for (int half = 0; half < (Two ? 2 : 1); ++half) {
-      const size_t row = static_cast<size_t>(first) + half * 16;
-      const int count = half == 0 && Two ? 16 : rows - half * 16;
-      for (int p = 0; p < Panels; ++p)
-        add_scaled(dot[s & 1][half * 2 + p], count, x.sums + row * spans + s, x.scales + row * spans + s, spans,
-                   panel_scales(panels[p], inputs) + s * kPanel, y + half * 16 * kTileWidth + p * kPanel);
-    }
-  };
-  for (int s = 0; s < spans; ++s) {
+  const uint8_t *left = pair.panels[0], *right = pair.panels[Panels - 1];
+  const uint8_t *next_left = pair.next[0], *next_right = pair.next[Panels - 1];
+  // Products of a span are stored, and added chunk by chunk while those of the next are computed.
+  alignas(64) int32_t dots[2][4 * kTileInts];
+  Sums<Panels> sums(x, first, rows, pair, y);
+  const int at_once = (rows + inputs.span - 1) / inputs.span;
+  for (int s = 0; s < inputs.spans; ++s) {
     _tile_zero(0);
     if (Panels == 2) _tile_zero(1);
     if (Two) _tile_zero(2);
     if (Two && Panels == 2) _tile_zero(3);
     for (int c = 0; c < inputs.span; ++c) {
+      if (next_left != nullptr) {
+        fetch_chunk(next_left);
+        if (Panels == 2) fetch_chunk(next_right);
+        next_left += kChunkBytes, next_right += kChunkBytes;
+      }
       _tile_loadd(4, upper, row_bytes);
       _tile_loadd(6, left, 64);
+      if (Panels == 2) _tile_loadd(7, right, 64);
+      if (Two) _tile_loadd(5, lower, row_bytes);
       _tile_dpbsud(0, 4, 6);
-      if (Panels == 2) {
-        _tile_loadd(7, right, 64);
-        _tile_dpbsud(1, 4, 7);
-      }
-      if (Two) {
-        _tile_loadd(5, lower, row_bytes);
-        _tile_dpbsud(2, 5, 6);
-        if (Panels == 2) _tile_dpbsud(3, 5, 7);
-      }
+      if (Panels == 2) _tile_dpbsud(1, 4, 7);
+      if (Two) _tile_dpbsud(2, 5, 6);
+      if (Two && Panels == 2) _tile_dpbsud(3, 5, 7);
       upper += kChunk, lower += kChunk, left += kChunkBytes, right += kChunkBytes;
+      if (s > 0) sums.add((c + 1) * at_once);
     }
-    if (s > 0) add(s - 1);
-    _tile_stored(0, dot[s & 1][0], 64);
-    if (Panels == 2) _tile_stored(1, dot[s & 1][1], 64);
-    if (Two) _tile_stored(2, dot[s & 1][2], 64);
-    if (Two && Panels == 2) _tile_stored(3, dot[s & 1][3], 64);
+    int32_t* dot = dots[s & 1];
+    _tile_stored(0, dot, 64);
+    if (Panels == 2) _tile_stored(1, dot + kTileInts, 64);
+    if (Two) _tile_stored(2, dot + 2 * kTileInts, 64);
+    if (Two && Panels == 2) _tile_stored(3, dot + 3 * kTileInts, 64);
+    sums.begin(s, dot);
   }
-  add(spans - 1);
+  sums.add(rows);
 }
 
-void tile_any(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels, float* y) {
+void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
   if (rows > 16) {
-    if (num_panels == 2) return tile<true, 2>(x, first, rows, panels, y);
-    return tile<true, 1>(x, first, rows, panels, y);
+    if (pair.count == 2) return tile<true, 2>(x, first, rows, pair, y);
+    return tile<true, 1>(x, first, rows, pair, y);
   }
-  if (num_panels == 2) return tile<false, 2>(x, first, rows, panels, y);
-  return tile<false, 1>(x, first, rows, panels, y);
+  if (pair.count == 2) return tile<false, 2>(x, first, rows, pair, y);
+  return tile<false, 1>(x, first, rows, pair, y);
 }
 
 }  // namespace

@@ -50,9 +50,9 @@ void tile_row(const Activations& x, int row, const uint8_t* panel, float* y) {
   _mm256_storeu_ps(y + 8, high);
 }
 
-void tile(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels, float* y) {
-  for (int p = 0; p < num_panels; ++p)
-    for (int r = 0; r < rows; ++r) tile_row(x, first + r, panels[p], y + r * kTileWidth + p * kPanel);
+void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
+  for (int p = 0; p < pair.count; ++p)
+    for (int r = 0; r < rows; ++r) tile_row(x, first + r, pair.panels[p], y + r * kTileWidth + p * kPanel);
 }
 
 constexpr TileKernel kTile{8, tile, nothing, nothing};

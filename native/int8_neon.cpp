@@ -81,19 +81,19 @@ void tile(const Activations& x, int first, const uint8_t* const* panels, float* 
 
 // One or two rows take both panels at once, so that no sum waits for the one before it.
 template <int Rows>
-void rows_of(const Activations& x, int first, const uint8_t* const* panels, int num_panels, float* y) {
-  if (Rows <= 2 && num_panels == 2) return tile<std::min(Rows, 2), 2>(x, first, panels, y);
-  for (int p = 0; p < num_panels; ++p) tile<Rows, 1>(x, first, panels + p, y + p * kPanel);
+void rows_of(const Activations& x, int first, const PanelPair& pair, float* y) {
+  if (Rows <= 2 && pair.count == 2) return tile<std::min(Rows, 2), 2>(x, first, pair.panels, y);
+  for (int p = 0; p < pair.count; ++p) tile<Rows, 1>(x, first, pair.panels + p, y + p * kPanel);
 }
 
-void tile_any(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels, float* y) {
+void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
   for (int row = 0; row < rows; row += kRowsAtOnce) {
     float* to = y + row * kTileWidth;
     switch (std::min(kRowsAtOnce, rows - row)) {
-      case 1: rows_of<1>(x, first + row, panels, num_panels, to); break;
-      case 2: rows_of<2>(x, first + row, panels, num_panels, to); break;
-      case 3: rows_of<3>(x, first + row, panels, num_panels, to); break;
-      default: rows_of<4>(x, first + row, panels, num_panels, to);
+      case 1: rows_of<1>(x, first + row, pair, to); break;
+      case 2: rows_of<2>(x, first + row, pair, to); break;
+      case 3: rows_of<3>(x, first + row, pair, to); break;
+      default: rows_of<4>(x, first + row, pair, to);
     }
   }
 }

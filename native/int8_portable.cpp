@@ -8,13 +8,13 @@
 namespace tenuto {
 namespace {
 
-void tile(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels, float* y) {
+void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
   const Inputs& inputs = x.inputs;
   for (int r = 0; r < rows; ++r) {
     const size_t row = static_cast<size_t>(first) + r;
-    for (int p = 0; p < num_panels; ++p) {
+    for (int p = 0; p < pair.count; ++p) {
       float total[kPanel] = {};
-      const uint8_t* bytes = panels[p];
+      const uint8_t* bytes = pair.panels[p];
       const int8_t* in = x.values + row * inputs.row_bytes();
       for (int s = 0; s < inputs.spans; ++s) {
         int32_t dot[kPanel];
@@ -24,7 +24,7 @@ void tile(const Activations& x, int first, int rows, const uint8_t* const* panel
             for (int k = 0; k < 4; ++k) dot[o] += bytes[o * 4 + k] * in[k];
           in += 4, bytes += 64;
         }
-        const uint16_t* halves = panel_scales(panels[p], inputs) + s * kPanel;
+        const uint16_t* halves = panel_scales(pair.panels[p], inputs) + s * kPanel;
         const float scale = x.scales[row * inputs.spans + s];
         for (int o = 0; o < kPanel; ++o)
           total[o] = std::fma(static_cast<float>(dot[o]), half_to_float(halves[o]) * scale, total[o]);

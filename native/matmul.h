@@ -60,11 +60,11 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
     alignas(64) float tile[32 * kTileWidth];
     const int begin = static_cast<int>(static_cast<int64_t>(pairs) * task / tasks);
     const int end = static_cast<int>(static_cast<int64_t>(pairs) * (task + 1) / tasks);
-    const auto compute = [&](int row, int pair, const uint8_t* const* both, int count) {
+    const auto compute = [&](int row, int pair, const PanelPair& panels_of_pair) {
       const int height = std::min(kernel.max_rows, rows - row);
-      kernel.tile(x, row, height, both, count, tile);
+      kernel.tile(x, row, height, panels_of_pair, tile);
       if (matrix.bias != nullptr) {
-        for (int p = 0; p < count; ++p) {
+        for (int p = 0; p < panels_of_pair.count; ++p) {
           const int column = (pair * stride + p * second) * kPanel;
           const int width = std::min(kPanel, matrix.out - column);
           for (int r = 0; r < height; ++r)
@@ -73,29 +73,30 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
       }
       sink(row, height, pair, tile);
     };
-    const auto panels_of_pair = [&](int pair, const uint8_t** both) {
-      const int first = pair * stride, other = first + second;
-      both[0] = matrix.packed + first * panel_bytes, both[1] = matrix.packed + other * panel_bytes;
-      return other < panels ? 2 : 1;
+    const auto pair_at = [&](int pair) {
+      const int first = pair * stride, count = first + second < panels ? 2 : 1;
+      const uint8_t* left = matrix.packed + first * panel_bytes;
+      return PanelPair{{left, count == 2 ? left + second * panel_bytes : left}, count, {}};
     };
-    const uint8_t* both[kTilePanels];
     kernel.begin();
     if (expand) {
       thread_local ExpandedPair expanded;  // keeps its memory
       uint8_t* bytes = expanded.of(expanded_bytes);
       for (int pair = begin; pair < end; ++pair) {
-        const int count = panels_of_pair(pair, both);
-        for (int p = 0; p < count; ++p) {
-          k4.expand(both[p], x.inputs, bytes + p * expanded_bytes);
-          both[p] = bytes + p * expanded_bytes;
+        PanelPair both = pair_at(pair);
+        for (int p = 0; p < both.count; ++p) {
+          k4.expand(both.panels[p], x.inputs, bytes + p * expanded_bytes);
+          both.panels[p] = bytes + p * expanded_bytes;
         }
-        for (int row = 0; row < rows; row += kernel.max_rows) compute(row, pair, both, count);
+        for (int row = 0; row < rows; row += kernel.max_rows) compute(row, pair, both);
       }
     } else {
       for (int row = 0; row < rows; row += kernel.max_rows) {
         for (int pair = begin; pair < end; ++pair) {
-          const int count = panels_of_pair(pair, both);
-          compute(row, pair, both, count);
+          PanelPair both = pair_at(pair);
+          // Later rows find the panels in a cache.
+          if (row == 0 && pair + 1 < pairs) std::copy_n(pair_at(pair + 1).panels, kTilePanels, both.next);
+          compute(row, pair, both);
         }
       }
     }

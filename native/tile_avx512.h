@@ -82,9 +82,9 @@ void rows_of(const Activations& x, int first, int rows, const uint8_t* const* pa
 }
 
 template <typename Format>
-void tile_any(const Activations& x, int first, int rows, const uint8_t* const* panels, int num_panels, float* y) {
-  if (num_panels == 1) return rows_of<Format, 1>(x, first, rows, panels, y);
-  return rows_of<Format, 2>(x, first, rows, panels, y);
+void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
+  if (pair.count == 1) return rows_of<Format, 1>(x, first, rows, pair.panels, y);
+  return rows_of<Format, 2>(x, first, rows, pair.panels, y);
 }
 
 template <typename Format>

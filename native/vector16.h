@@ -146,6 +146,26 @@ inline void store_64_bytes(uint8_t* at, const float* from, V16 factor) {
 #endif
 }
 
+// a * b + c, rounded once where the machine can. The compiler may not join products and sums by itself
+// (-ffp-contract=off): it would do so differently for different numbers of rows, and a row's bits would change.
+inline V16 fma16(V16 a, V16 b, V16 c) {
+#if defined(TENUTO_AVX512)
+  return (V16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(TENUTO_AVX2)
+  __m256 x[2], y[2], z[2];
+  std::memcpy(x, &a, sizeof a);
+  std::memcpy(y, &b, sizeof b);
+  std::memcpy(z, &c, sizeof c);
+  return join(_mm256_fmadd_ps(x[0], y[0], z[0]), _mm256_fmadd_ps(x[1], y[1], z[1]));
+#elif defined(TENUTO_NEON)
+  const Quads x = quads(a), y = quads(b), z = quads(c);
+  return join({{vfmaq_f32(z[0], x[0], y[0]), vfmaq_f32(z[1], x[1], y[1]), vfmaq_f32(z[2], x[2], y[2]),
+                vfmaq_f32(z[3], x[3], y[3])}});
+#else
+  return a * b + c;
+#endif
+}
+
 // Lane i and its partner, i with one bit flipped: their sum in the lower place, their difference in the upper one.
 template <int Bit>
 inline V16 butterfly(V16 v) {
@@ -172,27 +192,7 @@ inline V16 butterfly(V16 v) {
 #else
   const V16 other = __builtin_shuffle(v, partner);
 #endif
-  return other + v * sign;
-#endif
-}
-
-// a * b + c, rounded once where the machine can. The compiler may not join products and sums by itself
-// (-ffp-contract=off): it would do so differently for different numbers of rows, and a row's bits would change.
-inline V16 fma16(V16 a, V16 b, V16 c) {
-#if defined(TENUTO_AVX512)
-  return (V16)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined(TENUTO_AVX2)
-  __m256 x[2], y[2], z[2];
-  std::memcpy(x, &a, sizeof a);
-  std::memcpy(y, &b, sizeof b);
-  std::memcpy(z, &c, sizeof c);
-  return join(_mm256_fmadd_ps(x[0], y[0], z[0]), _mm256_fmadd_ps(x[1], y[1], z[1]));
-#elif defined(TENUTO_NEON)
-  const Quads x = quads(a), y = quads(b), z = quads(c);
-  return join({{vfmaq_f32(z[0], x[0], y[0]), vfmaq_f32(z[1], x[1], y[1]), vfmaq_f32(z[2], x[2], y[2]),
-                vfmaq_f32(z[3], x[3], y[3])}});
-#else
-  return a * b + c;
+  return fma16(v, sign, other);  // the product is exact
 #endif
 }
 
@@ -204,19 +204,27 @@ inline I16 larger_bits(I16 bits, V16 v) {
   return other > bits ? other : bits;
 }
 inline float largest_of_bits(I16 bits) {
+#if defined(TENUTO_AVX512)
+  const int32_t top_bits = _mm512_reduce_max_epi32((__m512i)bits);
+#else
   int32_t lanes[kLanes];
   std::memcpy(lanes, &bits, sizeof lanes);
   int32_t top_bits = 0;
   for (int i = 0; i < kLanes; ++i) top_bits = lanes[i] > top_bits ? lanes[i] : top_bits;
+#endif
   float top;
   std::memcpy(&top, &top_bits, sizeof top);
   return top;
 }
 inline int32_t sum16(I16 v) {
+#if defined(TENUTO_AVX512)
+  return _mm512_reduce_add_epi32((__m512i)v);
+#else
   int32_t lanes[kLanes], total = 0;
   std::memcpy(lanes, &v, sizeof lanes);
   for (int i = 0; i < kLanes; ++i) total += lanes[i];
   return total;
+#endif
 }
 
 #if defined(TENUTO_AVX512)
