@@ -10,10 +10,9 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
+import anyio
 import structlog
 
 from tenuto.clock import RealClock
@@ -22,6 +21,7 @@ from tenuto.engine import LocalEngineClient
 from tenuto.engine.boundary import EngineHost
 from tenuto.entry import leave
 from tenuto.errors import EngineClosed, TenutoError
+from tenuto.event_loop import loop_options
 from tenuto.offload import Offload
 
 _SETTINGS_DEADLINE_S = 60.0  # the parent sends them before anything else
@@ -35,17 +35,8 @@ def main() -> None:
     # A service's signals often go to all of its processes. It is the parent that drains; it closes the socket then.
     for name in _LEFT_TO_THE_PARENT:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_run(int(sys.argv[1])))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where the system has it: between two steps the processors wait for this loop."""
-    if find_spec("uvloop") is None:
-        return None
-    import uvloop
-
-    return uvloop.new_event_loop
+    # Between two steps the processors wait for this loop.
+    anyio.run(_run, int(sys.argv[1]), backend_options=loop_options())
 
 
 async def _run(descriptor: int) -> None:

@@ -10,6 +10,7 @@ import typer
 from tenuto.bench.shape import Shape
 from tenuto.cli import bench_options, options
 from tenuto.cli.bench_options import SHAPE
+from tenuto.event_loop import loop_options
 
 
 def bench_service(
@@ -41,4 +42,4 @@ def bench_service(
         tool_s=tool_ms / 1000,
         seed=seed,
     )
-    anyio.run(run_service, config, shape, rounds, as_json)
+    anyio.run(run_service, config, shape, rounds, as_json, backend_options=loop_options())

@@ -15,6 +15,7 @@ from tenuto.cli import options
 from tenuto.cli.fetching import fetch_model
 from tenuto.clock import RealClock
 from tenuto.config import Config
+from tenuto.event_loop import loop_options
 from tenuto.ids import IdSource
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def serve(
 def start(config: Config) -> None:
     """Serve until a signal. Raises ConfigError before the model is loaded if it cannot be served like that."""
     # These bring in FastAPI: a second that `--help` need not wait for.
-    from tenuto.cli.serving import allow_connections, loop_options, rules_of, secrets_of
+    from tenuto.cli.serving import allow_connections, rules_of, secrets_of
     from tenuto.server import BoundAddress
     from tenuto.server.tls import load_tls
     from tenuto.telemetry import configure_logs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from urllib.parse import unquote
 
 import anyio
@@ -46,11 +45,6 @@ def limits_of(config: Config) -> ServerLimits:
             ttl_s=config.stored_response_ttl_s,
         ),
     )
-
-
-def loop_options() -> dict[str, bool]:
-    """For `anyio.run`: uvloop drives the connections, where the system has it; it halves what one pass costs."""
-    return {"use_uvloop": find_spec("uvloop") is not None}
 
 
 def rules_of(config: Config, clock: Clock) -> AccessRules:

@@ -16,8 +16,8 @@ import anyio
 import httpx
 from fastapi import FastAPI
 
-from tenuto.cli.serving import loop_options
 from tenuto.clock import RealClock
+from tenuto.event_loop import loop_options
 from tenuto.ids import IdSource
 from tenuto.server import BoundAddress, Operations, ServerLimits, WebServer, create_app
 from tenuto.testing.scripted_model import Script, ScriptedModel
