@@ -270,7 +270,8 @@ struct AttendInt8 {
         V16 score = __builtin_convertvector(products[b * Heads + h] + sums[h], V16) * scales;
         if (Hide) {
           const I16 place = kPlaces + position;
-          score = (place >= layer.first_key(rows.positions[h])) & (place <= rows.positions[h]) ? score : all(kNothing);
+          const auto seen = (place >= layer.first_key(rows.positions[h])) & (place <= rows.positions[h]);
+          score = seen ? score : all(kNothing);
         }
         top[h] = max16(top[h], score);
         store16(scores + h * kSplit + token, score);

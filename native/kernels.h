@@ -85,7 +85,8 @@ struct TenutoLayer {
 };
 
 // Norm (weights may be null) and rotate (cos_sin [rows, 2, head_size / 2], may be null) the heads of Q and K; store K and
-// V in their slots. qkv: [rows, (heads + 2 kv_heads) head_size]; q: [rows, heads, head_size], multiplied by q_scale.
+// V in their slots. qkv: [rows, (heads + 2 kv_heads) head_size]; q: [rows, heads, head_size], multiplied by q_scale. With
+// INT8 KV and heads of whole chunks of 64, each chunk of Q and K is multiplied by the orthonormal Hadamard matrix.
 TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int rows, int heads, const float* cos_sin,
                                         const float* q_norm, const float* k_norm, float eps, float q_scale,
                                         const int64_t* slots, const TenutoLayer* layer, float* q);

@@ -12,6 +12,7 @@ query, head and split of 256 keys:
     queries:      as activations, after multiplication by the scores' scale
     of values:    scale = max p / 255 in float32;                    q = round(p * (255 / max p))
 
+Queries and K whose size is a multiple of 64 are rotated in chunks as well, after the rotation by their position.
 Rounding is half to even. Products of integers are exact; they are multiplied by both scales in float32. Here the values
 that the integers stand for are made, so that any float product defines the result. The rotation is that of QuaRot
 (Ashkboos et al., 2024), within chunks.
@@ -40,8 +41,13 @@ def quantised_activations(x: Tensor) -> Tensor:
     return _rounded(rotated_spans(x), 127).flatten(1)
 
 
+def spread_heads(x: Tensor) -> Tensor:
+    """float32 [T, heads, D], Q or K after the rotation by position -> rotated in chunks, if they are whole chunks."""
+    return rotated(x.unflatten(-1, (-1, CHUNK))).flatten(-2) if x.shape[-1] % CHUNK == 0 else x
+
+
 def quantised_queries(q: Tensor) -> Tensor:
-    """float32 [..., D] -> the values that their INT8 form stands for."""
+    """float32 [..., D], spread -> the values that their INT8 form stands for."""
     return _rounded(q, 127)
 
 
@@ -51,7 +57,7 @@ def quantised_shares(shares: Tensor) -> Tensor:
 
 
 def quantised_heads(x: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [T, heads, D], K after its rotation or V -> the values that their INT8 form stands for, and the scales
+    """float32 [T, heads, D], spread K or V -> the values that their INT8 form stands for, and the scales
     [T, heads, 1]."""
     wanted = x.abs().amax(-1, keepdim=True) / 127
     scale = ((wanted.view(torch.int32) + 0xFFFF) & ~0xFFFF).view(torch.float32)

@@ -80,7 +80,7 @@ class ReferenceKVPool:
 
     @property
     def layout(self) -> str:
-        return str(self.dtype).removeprefix("torch.") + (" with scales of values" if self._scales else "")
+        return str(self.dtype).removeprefix("torch.") + (" with scales of values, keys spread" if self._scales else "")
 
     @property
     def token_bytes(self) -> int:

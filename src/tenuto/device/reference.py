@@ -174,6 +174,7 @@ class ReferenceDevice:
             q, k = rotate(q, angles), rotate(k, angles)
         if self._kv_type == "int8":
             assert layer.value_scales is not None
+            q, k = int8.spread_heads(q), int8.spread_heads(k)
             (k, _), (v, scales) = int8.quantised_heads(k), int8.quantised_heads(v)
             layer.value_scales.view(spec.num_kv_heads, -1).index_copy_(1, step.batch.slots, scales.squeeze(-1).t())
         for stored, new in ((layer.keys, k), (layer.values, v)):

@@ -114,7 +114,7 @@ class CpuKVPool:
     @property
     def layout(self) -> str:
         scaled = bool(self._layers[0].key_scales.numel())
-        return "int8 with brain float scales, keys raised by 128" if scaled else "float32"
+        return "int8 with brain float scales, keys spread and raised by 128" if scaled else "float32"
 
     @property
     def token_bytes(self) -> int:
