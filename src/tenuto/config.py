@@ -83,8 +83,8 @@ class Config(BaseSettings):
     check_memory: bool = Field(True, description="refuse a model whose weights and KV need more memory than is free")
     kv_tokens: int = Field(16384, ge=64, description="size of the KV pool, shared by all sessions")
     max_model_tokens: int | None = Field(None, ge=16, description="longest session; unset: what the model was made for")
-    max_batch_tokens: int = Field(512, ge=1, description="most tokens computed in one step")
-    max_chunk_tokens: int = Field(256, ge=1, description="most tokens of one request in one step")
+    max_batch_tokens: int = Field(192, ge=1, description="most tokens computed in one step")
+    max_chunk_tokens: int = Field(192, ge=1, description="most tokens of one request in one step")
     max_running: int = Field(64, ge=1, description="most requests computing at once")
     max_waiting: int = Field(1024, ge=1, description="most requests waiting; one more is refused")
     max_sessions: int = Field(

@@ -31,8 +31,8 @@ class EngineConfig:
     block_size: int = 16  # token slots per block; the device chooses it
     vocab_size: int  # ids are 0 .. vocab_size - 1
     max_model_tokens: int  # context length
-    max_batch_tokens: int = 512  # tokens computed in one step, all requests together
-    max_chunk_tokens: int = 256  # of these, at most so many for one request
+    max_batch_tokens: int = 192  # tokens computed in one step, all requests together; see docs/configuration.md
+    max_chunk_tokens: int = 192  # of these, at most so many for one request
     max_running: int = 64  # requests that take part in steps
     max_waiting: int = 1024  # requests queued; one more is refused with QueueFull
     max_bypasses: int = 16  # younger requests that may start before one that does not fit yet
