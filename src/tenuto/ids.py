@@ -29,7 +29,12 @@ class IdSource:
         self._random = random.Random(seed) if seed is not None else random.SystemRandom()
 
     def _fresh(self, prefix: str, length: int = 12) -> str:
-        return prefix + "".join(self._random.choice(_ALPHABET) for _ in range(length))
+        number = self._random.randrange(len(_ALPHABET) ** length)  # in one draw: each asks the operating system
+        digits = []
+        for _ in range(length):
+            number, digit = divmod(number, len(_ALPHABET))
+            digits.append(_ALPHABET[digit])
+        return prefix + "".join(digits)
 
     def session(self) -> SessionId:
         return SessionId(self._fresh("sess-"))
