@@ -43,7 +43,8 @@ def quantised_activations(x: Tensor) -> Tensor:
 
 def spread_heads(x: Tensor) -> Tensor:
     """float32 [T, heads, D], Q or K after the rotation by position -> rotated in chunks, if they are whole chunks."""
-    return rotated(x.unflatten(-1, (-1, CHUNK))).flatten(-2) if x.shape[-1] % CHUNK == 0 else x
+    size = x.shape[-1]
+    return rotated(x.view(*x.shape[:-1], size // CHUNK, CHUNK)).view(x.shape) if size % CHUNK == 0 else x
 
 
 def quantised_queries(q: Tensor) -> Tensor:
