@@ -87,18 +87,23 @@ void AttentionPlan::make(const Sequences& sequences, int share, bool window) {
 void AttentionPlan::group(const Sequences& sequences, int together) {
   for (int s = 0; s < sequences.count; ++s) {
     if (taken_[s] || sequences.rows(s) != 1) continue;
-    const int begin = static_cast<int>(parts_.size());
-    int shared = std::numeric_limits<int>::max();
+    mates_.clear();
     for (int other = s + 1; other < sequences.count; ++other) {
       if (taken_[other] || sequences.rows(other) != 1) continue;
       const int common = common_splits(sequences, s, other);
-      if (common == 0) continue;
-      shared = std::min(shared, common);
-      parts_.push_back({other, sequences.query_starts[other], 1});
-      taken_[other] = 1;
-      if (static_cast<int>(parts_.size()) - begin + 1 == together) break;
+      if (common > 0) mates_.push_back({other, common});
     }
-    if (static_cast<int>(parts_.size()) == begin) continue;
+    if (mates_.empty()) continue;
+    // Tiles of about the same size, since a thread that has the largest one is waited for.
+    const int all = static_cast<int>(mates_.size()) + 1, tiles = (all + together - 1) / together;
+    mates_.resize((all + tiles - 1) / tiles - 1);
+    const int begin = static_cast<int>(parts_.size());
+    int shared = std::numeric_limits<int>::max();
+    for (const Mate& mate : mates_) {
+      shared = std::min(shared, mate.common);
+      parts_.push_back({mate.sequence, sequences.query_starts[mate.sequence], 1});
+      taken_[mate.sequence] = 1;
+    }
     parts_.push_back({s, sequences.query_starts[s], 1});
     taken_[s] = 1;
     tiles_.push_back({begin, static_cast<int>(parts_.size()), shared});

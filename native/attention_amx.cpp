@@ -35,7 +35,7 @@ struct TileProducts {
     _tile_zero(3);
     for (int d = 0; d < size; d += 64) {
       const auto key = [&](int b) { return blocks[b] + d * kBlockTokens; };
-      _tile_loadd(4, rows.bytes + d, kMaxHeadSize);
+      if (first == 0 || size > 64) _tile_loadd(4, rows.bytes + d, kMaxHeadSize);  // else it is still there
       _tile_loadd(5, key(0), 64);
       if (count > 1) _tile_loadd(6, key(1), 64);
       if (count > 2) _tile_loadd(7, key(2), 64);

@@ -25,27 +25,40 @@ inline __m512i four(const void* at) {
   return _mm512_set1_epi32(word);
 }
 
-// dots[h] = (key + 128) . bytes[h], for the sixteen keys of a block. `ahead`: a block to be fetched meanwhile.
-template <int Heads>
-void key_products(const int8_t* bytes, int size, const uint8_t* keys, const uint8_t* ahead, I16* dots) {
-  __m512i total[Heads] = {};
-  for (int d = 0; d < size; d += 4) {
-    fetch_line(ahead + d * kBlockTokens);
-    const __m512i k = _mm512_loadu_si512(keys + d * kBlockTokens);
+// dots[b * Heads + h] = (key + 128) . bytes[h], for the sixteen keys of each block. `ahead`: blocks to be fetched
+// meanwhile.
+template <int Heads, int Blocks>
+void key_products(const int8_t* bytes, int size, const uint8_t* const* keys, const uint8_t* const* ahead, I16* dots) {
+  __m512i total[Blocks * Heads] = {};
+  const uint8_t *key[Blocks], *next[Blocks];
+  std::copy_n(keys, Blocks, key);
+  std::copy_n(ahead, Blocks, next);
+  // A line of keys is four features of each.
+  for (int line = 0; line < size / 4; ++line) {
+    __m512i k[Blocks];
+#pragma GCC unroll 4
+    for (int b = 0; b < Blocks; ++b) {
+      fetch_line(next[b] + line * 64);
+      k[b] = _mm512_loadu_si512(key[b] + line * 64);
+    }
 #pragma GCC unroll 16
-    for (int h = 0; h < Heads; ++h) total[h] = _mm512_dpbusd_epi32(total[h], k, four(bytes + h * kMaxHeadSize + d));
+    for (int h = 0; h < Heads; ++h) {
+      const __m512i q = four(bytes + h * kMaxHeadSize + line * 4);
+#pragma GCC unroll 4
+      for (int b = 0; b < Blocks; ++b) total[b * Heads + h] = _mm512_dpbusd_epi32(total[b * Heads + h], k[b], q);
+    }
   }
-#pragma GCC unroll 16
-  for (int h = 0; h < Heads; ++h) dots[h] = (I16)total[h];
+#pragma GCC unroll 64
+  for (int i = 0; i < Blocks * Heads; ++i) dots[i] = (I16)total[i];
 }
 
-// dots[h * 2 + p] += weights[h] . values, for the features of two panels (16 each) and the tokens of a block.
+// dots[h * Panels + p] += weights[h] . values, for the features of some panels (16 each) and the tokens of a block.
 template <int Heads, int Panels>
 inline void value_products(const uint8_t* weights, const int8_t* values, const int8_t* ahead, I16* dots) {
 #pragma GCC unroll 4
   for (int t = 0; t < kBlockTokens; t += 4) {
     __m512i v[Panels];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int p = 0; p < Panels; ++p) {
       fetch_line(ahead + p * 256 + t * 16);
       v[p] = _mm512_loadu_si512(values + p * 256 + t * 16);
@@ -53,7 +66,7 @@ inline void value_products(const uint8_t* weights, const int8_t* values, const i
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) {
       const __m512i w = four(weights + h * kSplit + t);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int p = 0; p < Panels; ++p)
         dots[h * Panels + p] = (I16)_mm512_dpbusd_epi32((__m512i)dots[h * Panels + p], w, v[p]);
     }
@@ -86,14 +99,16 @@ void key_products_of_rows(const int8_t* bytes, int size, const uint8_t* keys, in
 }
 
 // Of signed keys: see `quantise_query`.
-template <int Heads>
-void key_products(const int8_t* bytes, int size, const uint8_t* keys, const uint8_t* ahead, I16* dots) {
-  fetch(ahead, size * kBlockTokens);
+template <int Heads, int Blocks>
+void key_products(const int8_t* bytes, int size, const uint8_t* const* keys, const uint8_t* const* ahead, I16* dots) {
   constexpr int kRows = Heads % 4 == 0 ? 4 : Heads % 3 == 0 ? 3 : Heads;  // so that the sums stay in registers
   int32_t found[Heads * kLanes];
-  for (int h = 0; h < Heads; h += kRows)
-    key_products_of_rows<kRows>(bytes + h * kMaxHeadSize, size, keys, found + h * kLanes);
-  std::memcpy(dots, found, sizeof found);
+  for (int b = 0; b < Blocks; ++b, dots += Heads) {
+    fetch(ahead[b], size * kBlockTokens);
+    for (int h = 0; h < Heads; h += kRows)
+      key_products_of_rows<kRows>(bytes + h * kMaxHeadSize, size, keys[b], found + h * kLanes);
+    std::memcpy(dots, found, sizeof found);
+  }
 }
 
 // There is no product of unsigned with signed bytes here: w v = (w - 128) v + 128 v.
@@ -126,15 +141,18 @@ inline void value_products(const uint8_t* weights, const int8_t* values, const i
 
 #else
 
-template <int Heads>
-void key_products(const int8_t* bytes, int size, const uint8_t* keys, const uint8_t* ahead, I16* dots) {
-  fetch(ahead, size * kBlockTokens);
-  for (int h = 0; h < Heads; ++h) {
-    int32_t total[kLanes] = {};
-    for (int d = 0; d < size; d += 4)
-      for (int t = 0; t < kLanes; ++t)
-        for (int k = 0; k < 4; ++k) total[t] += keys[d * kBlockTokens + t * 4 + k] * bytes[h * kMaxHeadSize + d + k];
-    std::memcpy(&dots[h], total, sizeof total);
+template <int Heads, int Blocks>
+void key_products(const int8_t* bytes, int size, const uint8_t* const* keys, const uint8_t* const* ahead, I16* dots) {
+  for (int b = 0; b < Blocks; ++b) {
+    fetch(ahead[b], size * kBlockTokens);
+    for (int h = 0; h < Heads; ++h) {
+      int32_t total[kLanes] = {};
+      for (int d = 0; d < size; d += 4)
+        for (int t = 0; t < kLanes; ++t)
+          for (int k = 0; k < 4; ++k)
+            total[t] += keys[b][d * kBlockTokens + t * 4 + k] * bytes[h * kMaxHeadSize + d + k];
+      std::memcpy(&dots[b * Heads + h], total, sizeof total);
+    }
   }
 }
 
@@ -170,14 +188,22 @@ struct Blocks {
 struct VectorProducts {
   template <int Heads>
   static void keys(const HeadRows& rows, int size, const Blocks& blocks, int first, int count, I16* dots) {
-    for (int b = 0; b < count; ++b)
-      key_products<Heads>(rows.bytes, size, blocks.keys[first + b], blocks.next_keys[first + b], dots + b * Heads);
+    constexpr int kTogether = Heads > 8 ? 1 : Heads > 4 ? 2 : 4;  // blocks; as many sums as there are registers
+    int b = 0;
+    for (; b + kTogether <= count; b += kTogether) {
+      const int at = first + b;
+      key_products<Heads, kTogether>(rows.bytes, size, blocks.keys + at, blocks.next_keys + at, dots + b * Heads);
+    }
+    for (; b < count; ++b) {
+      const int at = first + b;
+      key_products<Heads, 1>(rows.bytes, size, blocks.keys + at, blocks.next_keys + at, dots + b * Heads);
+    }
   }
 
   // weigh(first, count): compute the weights of so many blocks. sink(head, panel, dots).
   template <int Heads, typename Weigh, typename Sink>
   static void values(const uint8_t* weights, int size, const Blocks& blocks, Weigh&& weigh, Sink&& sink) {
-    constexpr int kAtOnce = Heads > 12 ? 1 : 2;  // panels; as many sums as there are registers
+    constexpr int kAtOnce = Heads > 12 ? 1 : Heads > 4 ? 2 : 4;  // panels; as many sums as there are registers
     weigh(0, blocks.count);
     const int panels = size / kLanes;
     int panel = 0;
@@ -194,7 +220,7 @@ struct VectorProducts {
                                     blocks.next_values[b] + panel * 256, dots);
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int p = 0; p < Panels; ++p) sink(h, panel + p, dots[h * Panels + p]);
   }
 };
@@ -229,6 +255,9 @@ struct AttendInt8 {
       blocks.values[b] = layer.values_of<int8_t>(block, kv_head);
       blocks.next_keys[b] = layer.keys_of<uint8_t>(next, kv_head);
       blocks.next_values[b] = layer.values_of<int8_t>(next, kv_head);
+      const size_t next_at = layer.block_at(next, kv_head) * kBlockTokens;
+      fetch_line(layer.key_scales + next_at);
+      fetch_line(layer.value_scales + next_at);
       store16(key_scales + b * kBlockTokens, load16(layer.key_scales + at));
       store16(value_scales + b * kBlockTokens, load16(layer.value_scales + at));
     }

@@ -42,11 +42,15 @@ class AttentionPlan {
            float* out) const;
 
  private:
+  struct Mate {
+    int sequence, common;  // splits
+  };
   void group(const Sequences& sequences, int together);
 
   std::vector<Part> parts_;
   std::vector<Tile> tiles_;
   std::vector<char> taken_;  // sequences that are in a tile
+  std::vector<Mate> mates_;  // of the sequence that is grouped
 };
 
 }  // namespace tenuto

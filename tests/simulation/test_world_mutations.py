@@ -59,7 +59,7 @@ def no_prefix_cache(invariants: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_block_freed_in_flight_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BlockPool, "_put_back", lambda self, block: self._free.append(block))
+    monkeypatch.setattr(BlockPool, "_put_back", lambda self, block: self._free.give((block,)))
     assert "in flight" in str(violation())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tenuto.engine.free_blocks import FreeBlocks
 from tenuto.ids import BlockId
 
 
@@ -23,7 +24,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self._free = [BlockId(b) for b in range(num_blocks - 1, -1, -1)]
+        self._free = FreeBlocks(num_blocks)
         self._quarantine: list[BlockId] = []
         self._references = [0] * num_blocks
         self._published = bytearray(num_blocks)
@@ -66,10 +67,10 @@ class BlockPool:
         """The free blocks, for tests that fill them with poison."""
         return tuple(self._free)
 
-    def allocate(self) -> BlockId:
-        """A free block, held once by the caller."""
+    def allocate(self, after: BlockId | None = None) -> BlockId:
+        """A free block, held once by the caller. `after`: the block that it follows in the caller's sequence."""
         assert self._free, "no free block; evict first"
-        block = self._free.pop()
+        block = self._free.take(after)
         self._references[block] = 1
         return block
 
@@ -126,11 +127,14 @@ class BlockPool:
         """The step in flight is over: the quarantined blocks are free."""
         assert self._in_flight, "no step is in flight"
         self._in_flight = False
-        self._free.extend(self._quarantine)
+        self._free.give(self._quarantine)
         self._quarantine.clear()
 
     def _put_back(self, block: BlockId) -> None:
-        (self._quarantine if self._in_flight else self._free).append(block)
+        if self._in_flight:
+            self._quarantine.append(block)
+        else:
+            self._free.give((block,))
 
     def check_invariants(self, holders: Iterable[Iterable[BlockId]]) -> None:
         """Compares the counts with the block tables of all holders."""

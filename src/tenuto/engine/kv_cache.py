@@ -124,15 +124,15 @@ class KVCache:
         first = table.num_computed // self.block_size
         if first < len(table.blocks) and not self._pool.is_writable(table.blocks[first]):
             source = table.blocks[first]
-            target = self._allocate()
+            (target,) = self._allocate(1, table.blocks[first - 1] if first else None)
             if table.num_computed % self.block_size:
                 copy = BlockCopy(source, target)
                 self._copied.append(source)
             else:
                 self._free(source)
             table.blocks[first] = target
-        while len(table.blocks) * self.block_size < num_tokens:
-            table.blocks.append(self._allocate())
+        missing = self.blocks_for(num_tokens) - len(table.blocks)
+        table.blocks += self._allocate(missing, table.blocks[-1] if table.blocks else None)
         return copy
 
     def commit(self, table: BlockTable, num_tokens: int, tokens: Sequence[TokenId]) -> None:
@@ -245,14 +245,19 @@ class KVCache:
             self._free(block)
         self._copied.clear()
 
-    def _allocate(self) -> BlockId:
-        if not self._pool.num_free:
+    def _allocate(self, count: int, after: BlockId | None) -> list[BlockId]:
+        """Blocks that follow `after` in a sequence; first room for all of them, since what is evicted may be a run."""
+        for _ in range(count - self._pool.num_free):
             block = self._tree.evict()
             assert block is not None, "no block is available"
             self._node_of[block] = None  # its key goes with it (B22)
             self._pool.recycle(block)
             self.num_evictions += 1
-        return self._pool.allocate()
+        blocks: list[BlockId] = []
+        for _ in range(count):
+            after = self._pool.allocate(after)
+            blocks.append(after)
+        return blocks
 
     def _retain(self, node: Node) -> None:
         assert node.block is not None

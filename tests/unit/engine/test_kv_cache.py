@@ -1,5 +1,8 @@
+from itertools import pairwise
+
 import pytest
 
+from tenuto.engine.free_blocks import EXTENT
 from tenuto.engine.kv_cache import BlockTable, KVCache
 from tenuto.engine.radix_tree import Namespace
 from tenuto.ids import TokenId
@@ -240,3 +243,52 @@ class TestForget:
         cache.end_step()
         assert cache.num_available == 4
         cache.check_invariants([])
+
+
+def longest_run(table: BlockTable) -> int:
+    """Blocks of the table that lie one after the other."""
+    longest = run = 1
+    for before, after in pairwise(table.blocks):
+        run = run + 1 if after == before + 1 else 1
+        longest = max(longest, run)
+    return longest
+
+
+def distinct(table: int, count: int) -> list[TokenId]:
+    return [TokenId(1000 * table + i) for i in range(count)]
+
+
+def test_sessions_that_grow_side_by_side_lie_in_runs() -> None:
+    cache = KVCache(16 * EXTENT, 4)
+    tables = [BlockTable(Namespace()) for _ in range(4)]
+    for end in range(1, 2 * EXTENT * 4 + 1):
+        for index, table in enumerate(tables):
+            compute(cache, table, distinct(index, end))
+    assert all(longest_run(table) >= EXTENT for table in tables)
+    cache.check_invariants(tables)
+
+
+def test_what_is_evicted_together_is_used_as_a_run() -> None:
+    cache = KVCache(2 * EXTENT, 4)
+    for index in range(2):
+        old = BlockTable(Namespace())
+        compute(cache, old, distinct(index, EXTENT * 4))
+        cache.release(old)
+    assert not cache.free_blocks()
+    table = BlockTable(Namespace())
+    compute(cache, table, distinct(2, EXTENT * 4))
+    assert longest_run(table) == EXTENT
+    assert cache.num_evictions == EXTENT
+    cache.check_invariants([table])
+
+
+def test_a_copy_on_write_begins_a_run_of_its_own() -> None:
+    cache = KVCache(4 * EXTENT, 4)
+    parent = BlockTable(Namespace())
+    compute(cache, parent, distinct(0, 6))
+    child = cache.fork(parent)
+    compute(cache, parent, distinct(0, 4 * EXTENT))
+    compute(cache, child, [*distinct(0, 6), *distinct(1, 4 * EXTENT - 6)])
+    assert parent.blocks[0] == child.blocks[0]
+    assert longest_run(parent) == longest_run(child) == EXTENT - 1
+    cache.check_invariants([parent, child])
