@@ -8,6 +8,9 @@
 namespace tenuto {
 namespace {
 
+constexpr int kSpread = 4;  // tiles of a sequence from which on it fills the threads
+constexpr int kLine = 16;   // floats between heads, so that they do not all want the same places of a cache
+
 // Splits at the beginning of which two sequences read the same blocks, and which both have wholly behind them.
 int common_splits(const Sequences& sequences, int a, int b) {
   const int most = std::min(sequences.position(a), sequences.position(b)) / kSplit;
@@ -17,38 +20,50 @@ int common_splits(const Sequences& sequences, int a, int b) {
   return blocks / kSplitBlocks;
 }
 
-// The query heads of one part, or of all parts of a tile, with the memory they work in.
-struct Workspace {
-  alignas(64) int8_t bytes[2 * kMaxHeads][kMaxHeadSize];  // heads that are only there to fill up read on
-  alignas(64) float sums[kMaxHeads + 1][kMaxHeadSize];  // the last for heads that are only there to fill up
-  HeadRows rows;
+// The query heads of one part, or of all parts of a group, with the memory they work in.
+class Workspace {
+ public:
+  HeadRows tiles[kMaxTiles];
 
-  void add(const AttentionLayer& layer, const float* q, int position) {
+  void add(const AttentionLayer& layer, int tile, const float* q, int position) {
+    HeadRows& rows = tiles[tile];
     const int at = rows.count++;
     rows.positions[at] = position;
     rows.highest[at] = -std::numeric_limits<float>::infinity();
     rows.total[at] = 0;
     rows.q[at] = q;
-    rows.out[at] = sums[at];
-    std::fill(sums[at], sums[at] + layer.head_size, 0.0f);
+    rows.out[at] = sums_[tile * kMaxHeads + at];
+    std::fill(rows.out[at], rows.out[at] + layer.head_size, 0.0f);
+    int8_t* bytes = bytes_[tile * kMaxHeads];
+    rows.bytes = bytes;
     if (!layer.quantised()) return;
-    rows.scales[at] = float_kernels().quantise_query(q, layer.head_size, bytes[at], &rows.sums[at]);
+    rows.scales[at] = float_kernels().quantise_query(q, layer.head_size, bytes + at * kMaxHeadSize, &rows.sums[at]);
   }
 
-  void attend(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& some) {
-    for (int h = some.count; h < kMaxHeads; ++h) {
-      const int last = some.count - 1;
-      some.positions[h] = some.positions[last];
-      some.highest[h] = some.highest[last];
-      some.total[h] = 0;
-      some.q[h] = some.q[last];
-      some.scales[h] = some.scales[last];
-      some.sums[h] = some.sums[last];
-      some.out[h] = sums[kMaxHeads];
-    }
+  void attend(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows* some,
+              int count) {
+    for (int i = 0; i < count; ++i) fill_up(some[i]);
     const FloatKernels& k = float_kernels();
-    (layer.quantised() ? k.attend_int8 : k.attend)(layer, kv_head, table, first, end, some);
+    (layer.quantised() ? k.attend_int8 : k.attend)(layer, kv_head, table, first, end, some, count);
   }
+
+ private:
+  // With copies of the last head, whose results nobody reads.
+  void fill_up(HeadRows& rows) {
+    for (int h = rows.count; h < kMaxHeads; ++h) {
+      const int last = rows.count - 1;
+      rows.positions[h] = rows.positions[last];
+      rows.highest[h] = rows.highest[last];
+      rows.total[h] = 0;
+      rows.q[h] = rows.q[last];
+      rows.scales[h] = rows.scales[last];
+      rows.sums[h] = rows.sums[last];
+      rows.out[h] = sums_[kMaxTiles * kMaxHeads];
+    }
+  }
+
+  alignas(64) int8_t bytes_[(kMaxTiles + 1) * kMaxHeads][kMaxHeadSize];  // where heads fill up, what comes next is read
+  alignas(64) float sums_[kMaxTiles * kMaxHeads + 1][kMaxHeadSize + kLine];  // the last for heads that fill up
 };
 
 HeadRows slice(const HeadRows& rows, int first, int count) {
@@ -66,20 +81,30 @@ HeadRows slice(const HeadRows& rows, int first, int count) {
   return some;
 }
 
+// The sums of heads, divided by their weights, to out [rows, heads, head_size] from `head` of `row` on, `width` a row.
+void write(const HeadRows& rows, int head_size, int width, int stride, float* out) {
+  for (int h = 0; h < rows.count; ++h) {
+    float* to = out + static_cast<size_t>(h / width) * stride + h % width * head_size;
+    for (int d = 0; d < head_size; ++d) to[d] = rows.out[h][d] / rows.total[h];
+  }
+}
+
 }  // namespace
 
-void AttentionPlan::make(const Sequences& sequences, int share, bool window) {
-  const int together = std::max(1, kMaxHeads / share);
+void AttentionPlan::make(const Sequences& sequences, int share, bool window, bool quantised) {
+  const int together = std::max(1, kMaxHeads / share), tiles = quantised ? float_kernels().int8_tiles : 1;
   parts_.clear();
-  tiles_.clear();
+  groups_.clear();
   taken_.assign(sequences.count, 0);
   if (!window && together > 1) group(sequences, together);
   for (int s = 0; s < sequences.count; ++s) {
     if (taken_[s]) continue;
-    for (int first = sequences.query_starts[s]; first < sequences.query_starts[s + 1]; first += together) {
+    // Few rows are spread over the threads, rather than computed side by side.
+    const int most = sequences.rows(s) < kSpread * together ? together : tiles * together;
+    for (int first = sequences.query_starts[s]; first < sequences.query_starts[s + 1]; first += most) {
       const int at = static_cast<int>(parts_.size());
-      parts_.push_back({s, first, std::min(together, sequences.query_starts[s + 1] - first)});
-      tiles_.push_back({at, at + 1, 0});
+      parts_.push_back({s, first, std::min(most, sequences.query_starts[s + 1] - first)});
+      groups_.push_back({at, at + 1, 0});
     }
   }
 }
@@ -94,9 +119,9 @@ void AttentionPlan::group(const Sequences& sequences, int together) {
       if (common > 0) mates_.push_back({other, common});
     }
     if (mates_.empty()) continue;
-    // Tiles of about the same size, since a thread that has the largest one is waited for.
-    const int all = static_cast<int>(mates_.size()) + 1, tiles = (all + together - 1) / together;
-    mates_.resize((all + tiles - 1) / tiles - 1);
+    // Groups of about the same size, since a thread that has the largest one is waited for.
+    const int all = static_cast<int>(mates_.size()) + 1, groups = (all + together - 1) / together;
+    mates_.resize((all + groups - 1) / groups - 1);
     const int begin = static_cast<int>(parts_.size());
     int shared = std::numeric_limits<int>::max();
     for (const Mate& mate : mates_) {
@@ -106,54 +131,54 @@ void AttentionPlan::group(const Sequences& sequences, int together) {
     }
     parts_.push_back({s, sequences.query_starts[s], 1});
     taken_[s] = 1;
-    tiles_.push_back({begin, static_cast<int>(parts_.size()), shared});
+    groups_.push_back({begin, static_cast<int>(parts_.size()), shared});
   }
 }
 
 void AttentionPlan::run(TenutoPool* pool, const Sequences& sequences, const AttentionLayer& layer, const float* q,
                         int heads, float* out) const {
-  const int share = heads / layer.kv_heads, size = layer.head_size;
-  // Tasks are (tile, KV head). They differ in length; taken one by one, they even out.
-  pool->run(static_cast<int>(tiles_.size()) * layer.kv_heads, [&](int task) {
-    const Tile& tile = tiles_[task / layer.kv_heads];
+  const int share = heads / layer.kv_heads, size = layer.head_size, stride = heads * size;
+  const int together = std::max(1, kMaxHeads / share);
+  // Tasks are (group, KV head). They differ in length; taken one by one, they even out.
+  pool->run(static_cast<int>(groups_.size()) * layer.kv_heads, [&](int task) {
+    const Group& group = groups_[task / layer.kv_heads];
     const int kv_head = task % layer.kv_heads;
-    const Part *begin = parts_.data() + tile.begin, *end = parts_.data() + tile.end;
+    const Part *begin = parts_.data() + group.begin, *end = parts_.data() + group.end;
     Workspace work;
-    auto place = [&](int row, int head) {
-      return (static_cast<size_t>(row) * heads + kv_head * share + head) * size;
+    const auto place = [&](int row, int head) {
+      return static_cast<size_t>(row) * stride + static_cast<size_t>(kv_head * share + head) * size;
     };
-    // The heads of a group that is larger than a tile are taken some at a time.
+    // The heads of a share that is larger than a tile are taken some at a time.
     for (int from = 0; from < share; from += kMaxHeads) {
       const int width = std::min(share - from, kMaxHeads);
-      work.rows.count = 0;
-      work.rows.bytes = work.bytes[0];
-      for (const Part* part = begin; part < end; ++part)
+      for (HeadRows& rows : work.tiles) rows.count = 0;
+      for (const Part* part = begin; part < end; ++part) {
+        const int position = sequences.position(part->sequence) + part->first - sequences.query_starts[part->sequence];
         for (int r = 0; r < part->rows; ++r)
           for (int h = 0; h < width; ++h)
-            work.add(layer, q + place(part->first + r, from + h), sequences.position(part->sequence) + part->first + r -
-                                                                      sequences.query_starts[part->sequence]);
-      if (tile.shared > 0) {
-        // All of them see all of the shared keys, whatever their order.
-        HeadRows all = slice(work.rows, 0, work.rows.count);
-        std::fill(all.positions, all.positions + all.count, tile.shared * kSplit - 1);
-        work.attend(layer, kv_head, sequences.table(begin->sequence), 0, tile.shared, all);
-        std::copy_n(all.highest, all.count, work.rows.highest);
-        std::copy_n(all.total, all.count, work.rows.total);
+            work.add(layer, r / together, q + place(part->first + r, from + h), position + r);
       }
-      int at = 0;
+      HeadRows& rows = work.tiles[0];
+      if (group.shared == 0) {
+        const int tiles = (begin->rows + together - 1) / together;
+        const HeadRows& last = work.tiles[tiles - 1];
+        const int first_split = layer.first_key(rows.positions[0]) / kSplit;
+        work.attend(layer, kv_head, sequences.table(begin->sequence), first_split,
+                    last.positions[last.count - 1] / kSplit + 1, work.tiles, tiles);
+        for (int i = 0; i < tiles; ++i)
+          write(work.tiles[i], size, width, stride, out + place(begin->first + i * together, from));
+        continue;
+      }
+      // All of them see all of the shared keys, whatever their order; the rest is each one's own.
+      HeadRows all = slice(rows, 0, rows.count);
+      std::fill(all.positions, all.positions + all.count, group.shared * kSplit - 1);
+      work.attend(layer, kv_head, sequences.table(begin->sequence), 0, group.shared, &all, 1);
+      std::copy_n(all.highest, all.count, rows.highest);
+      std::copy_n(all.total, all.count, rows.total);
       for (const Part* part = begin; part < end; ++part) {
-        HeadRows own = slice(work.rows, at, part->rows * width);
-        const int last = own.positions[own.count - 1];
-        const int first = std::max(tile.shared, layer.first_key(own.positions[0]) / kSplit);
-        work.attend(layer, kv_head, sequences.table(part->sequence), first, last / kSplit + 1, own);
-        for (int r = 0; r < part->rows; ++r)
-          for (int h = 0; h < width; ++h) {
-            const int row = r * width + h;
-            const float* sum = own.out[row];
-            float* to = out + place(part->first + r, from + h);
-            for (int d = 0; d < size; ++d) to[d] = sum[d] / own.total[row];
-          }
-        at += own.count;
+        HeadRows own = slice(rows, static_cast<int>(part - begin) * width, width);
+        work.attend(layer, kv_head, sequences.table(part->sequence), group.shared, own.positions[0] / kSplit + 1, &own, 1);
+        write(own, size, width, stride, out + place(part->first, from));
       }
     }
   });
@@ -169,6 +194,6 @@ TENUTO_API void tenuto_attention(TenutoPool* pool, const float* q, int heads, co
   const AttentionLayer kv(*layer);
   const Sequences all{query_starts, kv_lens, tables, table_width, sequences};
   thread_local AttentionPlan plan;  // keeps its memory
-  plan.make(all, heads / kv.kv_heads, kv.window > 0);
+  plan.make(all, heads / kv.kv_heads, kv.window > 0, kv.quantised());
   plan.run(pool, all, kv, q, heads, out);
 }

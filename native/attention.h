@@ -12,7 +12,8 @@ constexpr int kBlockTokens = 16;
 constexpr int kSplitBlocks = 16;  // keys are taken in splits of so many blocks, counted from position 0
 constexpr int kSplit = kSplitBlocks * kBlockTokens;
 constexpr int kMaxHeadSize = 1024;
-constexpr int kMaxHeads = 16;  // query heads computed together, so that K and V are read once for them
+constexpr int kMaxHeads = 16;  // query heads of a tile, which are computed together: K and V are read once for them
+constexpr int kMaxTiles = 2;   // that are computed side by side: K and V are prepared once for them
 
 // KV is float32 or INT8; INT8 has a brain float as scale for each token and head, and its own layouts:
 //   float32: keys [head_size][16 tokens], values [16 tokens][head_size]: what is summed over is never across lanes;
@@ -65,14 +66,16 @@ struct HeadRows {
   int32_t sums[kMaxHeads];    // of bytes, times -128; 0 where products are with k, not k + 128
 };
 
-// Take the keys of splits `first` to `end` - 1 into account. `table`: the sequence's blocks.
+// Take the keys of splits `first` to `end` - 1 into account, for `count` tiles of heads, one after the other in the
+// sequence. `table`: the sequence's blocks.
 using Attend = void (*)(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end,
-                        HeadRows& rows);
+                        HeadRows* tiles, int count);
 
 // What an instruction set brings; see kernels.h for the operations.
 struct FloatKernels {
   Attend attend;       // over float KV
   Attend attend_int8;  // over INT8 KV
+  int int8_tiles;      // that it computes side by side at less cost; at most kMaxTiles
   void (*rms_norm)(const float* x, const float* weight, int size, float eps, float* out);
   void (*add)(const float* x, const float* y, int size, float* out);
   void (*gated)(const float* gate, const float* up, int size, int activation, float* out);

@@ -56,22 +56,21 @@ struct TileProducts {
   static void values(const uint8_t* weights, int size, const Blocks& blocks, Weigh&& weigh, Sink&& sink) {
     static_assert(Heads == kTileHeads, "a tile's rows");
     alignas(64) I16 dots[4][kTileHeads];
-    alignas(64) int8_t gathered[2][4096];
+    Gathered<4> gathered(blocks);
     for (int panel = 0; panel < size / kLanes; panel += 4) {
       _tile_zero(0);
       _tile_zero(1);
       _tile_zero(2);
       _tile_zero(3);
       const auto prepare = [&](int first) {
-        const int count = std::min(kAhead, blocks.count - first);
-        if (panel == 0 && count > 0) weigh(first, count);
-        for (int b = first; b < first + count; ++b) gather(blocks, b, panel, gathered[first / kAhead & 1]);
+        if (panel == 0 && first < blocks.count) weigh(first, std::min(kAhead, blocks.count - first));
+        gathered.fill(first, panel);
       };
       // What was just written is not yet where tiles are loaded from: the next tokens are prepared first.
       prepare(0);
       for (int first = 0; first < blocks.count; first += kAhead) {
         prepare(first + kAhead);
-        const int8_t* tiles = gathered[first / kAhead & 1];
+        const int8_t* tiles = gathered.at(first);
         _tile_loadd(4, weights + first * kBlockTokens, kSplit);
         _tile_loadd(5, tiles, 64);
         _tile_loadd(6, tiles + 1024, 64);
@@ -91,33 +90,114 @@ struct TileProducts {
     }
   }
 
- private:
-  // Four panels of block b: rows 4 (b mod 4) .. of four tiles. Weights of blocks that are not there are 0.
-  static void gather(const Blocks& blocks, int b, int panel, int8_t* tiles) {
-    const int8_t* from = blocks.values[b] + panel * 256;
-    int8_t* to = tiles + b % kAhead * 256;
-    fetch(blocks.next_values[b] + panel * 256, 1024);
-#pragma GCC unroll 4
-    for (int p = 0; p < 4; ++p)
-#pragma GCC unroll 4
-      for (int line = 0; line < 4; ++line)
-        _mm512_store_si512(to + p * 1024 + line * 64, _mm512_loadu_si512(from + p * 256 + line * 64));
+  // The same for the heads of two tiles, whose weights are known. sink(tile, head, panel, dots).
+  template <typename Sink>
+  static void values_of_two(const uint8_t* upper, const uint8_t* lower, int size, const Blocks& blocks, Sink&& sink) {
+    alignas(64) I16 dots[4][kTileHeads];
+    Gathered<2> gathered(blocks);
+    for (int panel = 0; panel < size / kLanes; panel += 2) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+      gathered.fill(0, panel);
+      for (int first = 0; first < blocks.count; first += kAhead) {
+        gathered.fill(first + kAhead, panel);
+        const int8_t* tiles = gathered.at(first);
+        _tile_loadd(4, upper + first * kBlockTokens, kSplit);
+        _tile_loadd(6, tiles, 64);
+        _tile_loadd(7, tiles + 1024, 64);
+        _tile_loadd(5, lower + first * kBlockTokens, kSplit);
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+      }
+      _tile_stored(0, dots[0], 64);
+      _tile_stored(1, dots[1], 64);
+      _tile_stored(2, dots[2], 64);
+      _tile_stored(3, dots[3], 64);
+      for (int i = 0; i < 4; ++i)
+        for (int h = 0; h < kTileHeads; ++h) sink(i / 2, h, panel + i % 2, dots[i][h]);
+    }
   }
+
+ private:
+  // Values of four blocks for some panels as tiles: rows 4 (b mod 4) .. of each are block b's. Weights of blocks that
+  // are not there are 0.
+  template <int Panels>
+  class Gathered {
+   public:
+    explicit Gathered(const Blocks& blocks) : blocks_(blocks) {}
+
+    const int8_t* at(int first) const { return tiles_[first / kAhead & 1]; }
+
+    void fill(int first, int panel) {
+      const int end = std::min(first + kAhead, blocks_.count);
+      for (int b = first; b < end; ++b) {
+        const int8_t* from = blocks_.values[b] + panel * 256;
+        int8_t* to = tiles_[first / kAhead & 1] + b % kAhead * 256;
+        fetch(blocks_.next_values[b] + panel * 256, Panels * 256);
+#pragma GCC unroll 4
+        for (int p = 0; p < Panels; ++p)
+#pragma GCC unroll 4
+          for (int line = 0; line < 4; ++line)
+            _mm512_store_si512(to + p * 1024 + line * 64, _mm512_loadu_si512(from + p * 256 + line * 64));
+      }
+    }
+
+   private:
+    const Blocks& blocks_;
+    alignas(64) int8_t tiles_[2][Panels * 1024];
+  };
 };
 
-void attend_tiles(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
-  if (rows.count <= kFewHeads || layer.head_size % 64 != 0)
-    return attend_int8(layer, kv_head, table, first, end, rows);
+using Tile = AttendInt8<kTileHeads, TileProducts>;
+
+// Two tiles, the lower one's heads later in the sequence: blocks are found, fetched and gathered once for both.
+void attend_two(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows* tiles) {
+  Split split;
+  Scores<kTileHeads> scores;
+  Tile upper(layer, tiles[0], split, scores), lower(layer, tiles[1], split, scores);
+  for (int s = first; s < end; ++s) {
+    if (!split.find(layer, kv_head, table, s, upper.first_block(), lower.last_key())) continue;
+    if (split.begin * kBlockTokens > upper.last_key()) {
+      lower.score();
+      lower.add_values();
+      continue;
+    }
+    for (Tile* tile : {&upper, &lower}) {
+      tile->score();
+      tile->weigh(0, split.blocks.count);
+    }
+    const float sound = upper.soundness();
+    TileProducts::values_of_two(upper.weights_of_split(), lower.weights_of_split(), layer.head_size, split.blocks,
+                                [&](int tile, int h, int panel, I16 sums) {
+                                  (tile == 0 ? upper : lower).take(h, panel, sums, sound);
+                                });
+  }
+}
+
+void attend_tiles(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows* tiles,
+                  int count) {
+  if (tiles[0].count <= kFewHeads || layer.head_size % 64 != 0)
+    return attend_int8(layer, kv_head, table, first, end, tiles, count);
   begin_tiles();
-  AttendInt8<kTileHeads, TileProducts>::call(layer, kv_head, table, first, end, rows);
+  if (count == 2 && tiles[1].count > kFewHeads) {
+    attend_two(layer, kv_head, table, first, end, tiles);
+  } else {
+    Tile::call(layer, kv_head, table, first, end, tiles[0]);
+  }
   end_tiles();
+  if (count == 2 && tiles[1].count <= kFewHeads)
+    attend_int8(layer, kv_head, table, first, end, tiles + 1, 1);
 }
 
 }  // namespace
 
 extern const FloatKernels kAmxFloats;
 const FloatKernels kAmxFloats{
-    attend_float, attend_tiles, rms_norm_row,  add_row,       gated_row,
+    attend_float, attend_tiles, kMaxTiles, rms_norm_row, add_row, gated_row,
     add_tile,     gated_tile,   rotate_head,   quantise_head, quantise_query};
 
 }  // namespace tenuto

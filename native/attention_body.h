@@ -121,8 +121,10 @@ struct AttendFloat {
   }
 };
 
-void attend_float(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
-  for_heads<AttendFloat>(rows.count, layer, kv_head, table, first, end, rows);
+void attend_float(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows* tiles,
+                  int count) {
+  for (int i = 0; i < count; ++i)
+    for_heads<AttendFloat>(tiles[i].count, layer, kv_head, table, first, end, tiles[i]);
 }
 
 }  // namespace

@@ -227,47 +227,70 @@ struct VectorProducts {
 
 constexpr float kLog2e = 1.44269504f;
 
-// `Products` brings the sums of integers, all else is the same for all.
-template <int Heads, typename Products>
-struct AttendInt8 {
-  const AttentionLayer& layer;
-  HeadRows& rows;
-  int begin;                                // block of the sequence
+// What a split's heads are computed from: where its blocks are, and their scales.
+struct Split {
+  int begin;  // block of the sequence
   Blocks blocks;
   alignas(64) float key_scales[kSplit], value_scales[kSplit];
-  alignas(64) float scores[Heads * kSplit];
-  alignas(64) uint8_t weights[Heads * kSplit];
-  alignas(64) I16 dots[2][kAhead * Heads];
-  V16 tops[kLanes];  // each head's largest scores of the split, lane by lane
-  // What earlier sums, the weights, and the products of this split, are multiplied by.
-  alignas(64) float shrinks[kLanes], steps_of[kLanes], units[kLanes];
 
-  AttendInt8(const AttentionLayer& layer, HeadRows& rows) : layer(layer), rows(rows) {}
-
-  // Where the split's blocks are, and their scales. What lies after the last token was left by others, and its scale may
-  // be no number: it counts as 0.
-  void find(int kv_head, const int64_t* table, int end, int last) {
+  // Blocks from `first` of split s up to that of token `last`; false if there are none. What lies after the last token
+  // was left by others, and its scale may be no number: it counts as 0.
+  bool find(const AttentionLayer& layer, int kv_head, const int64_t* table, int s, int first, int last) {
+    begin = std::max(s * kSplitBlocks, first);
+    const int end = std::min((s + 1) * kSplitBlocks, last / kBlockTokens + 1);
+    if (begin >= end) return false;
     blocks.count = end - begin;
     for (int b = 0; b < blocks.count; ++b) {
       const int64_t block = table[begin + b], next = table[std::min(end + b, last / kBlockTokens)];
       const size_t at = layer.block_at(block, kv_head) * kBlockTokens;
+      const size_t next_at = layer.block_at(next, kv_head) * kBlockTokens;
       blocks.keys[b] = layer.keys_of<uint8_t>(block, kv_head);
       blocks.values[b] = layer.values_of<int8_t>(block, kv_head);
       blocks.next_keys[b] = layer.keys_of<uint8_t>(next, kv_head);
       blocks.next_values[b] = layer.values_of<int8_t>(next, kv_head);
-      const size_t next_at = layer.block_at(next, kv_head) * kBlockTokens;
       fetch_line(layer.key_scales + next_at);
       fetch_line(layer.value_scales + next_at);
       store16(key_scales + b * kBlockTokens, load16(layer.key_scales + at));
       store16(value_scales + b * kBlockTokens, load16(layer.value_scales + at));
     }
     for (int t = last + 1 - begin * kBlockTokens; t < blocks.count * kBlockTokens; ++t) value_scales[t] = 0;
+    return true;
   }
+};
+
+// What is of no more use when a split's weights are known.
+template <int Heads>
+struct Scores {
+  alignas(64) float scores[Heads * kSplit];
+  alignas(64) I16 dots[2][kAhead * Heads];
+};
+
+// The heads of a tile. `Products` brings the sums of integers, all else is the same for all.
+template <int Heads, typename Products>
+class AttendInt8 {
+ public:
+  AttendInt8(const AttentionLayer& layer, HeadRows& rows, const Split& split, Scores<Heads>& work)
+      : layer(layer), rows(rows), split(split), blocks(split.blocks), scores(work.scores), dots(work.dots) {}
+
+  static void call(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
+    Split split;
+    Scores<Heads> scores;
+    AttendInt8 tile(layer, rows, split, scores);
+    for (int s = first; s < end; ++s) {
+      if (!split.find(layer, kv_head, table, s, tile.first_block(), tile.last_key())) continue;
+      tile.score();
+      tile.add_values();
+    }
+  }
+
+  int first_block() const { return layer.first_key(rows.positions[0]) / kBlockTokens; }
+  int last_key() const { return rows.positions[Heads - 1]; }
+  const uint8_t* weights_of_split() const { return weights; }
 
   // Products with the keys, times the keys' scales. While those of some blocks are scaled, a processor that has units
   // for products multiplies the next ones.
   void score() {
-    const int first = begin * kBlockTokens, end = first + blocks.count * kBlockTokens;
+    const int first = split.begin * kBlockTokens, end = first + blocks.count * kBlockTokens;
     const bool all_seen = end - 1 <= rows.positions[0] && layer.first_key(rows.positions[Heads - 1]) <= first;
     for (int h = 0; h < Heads; ++h) tops[h] = all(kNothing);
     const auto products = [&](int from, I16* to) {
@@ -283,6 +306,41 @@ struct AttendInt8 {
     soften();
   }
 
+  // Weights of `count` blocks in bytes, and zeros up to kAhead blocks.
+  void weigh(int first, int count) {
+    for (int h = 0; h < Heads; ++h) {
+      const float* score = scores + h * kSplit + first * kBlockTokens;
+      uint8_t* weight = weights + h * kSplit + first * kBlockTokens;
+      const V16 factor = all(steps_of[h]);
+      int b = 0;
+      for (; b + 4 <= count; b += 4) store_64_bytes(weight + b * kBlockTokens, score + b * kBlockTokens, factor);
+      for (; b < count; ++b) store_bytes(weight + b * kBlockTokens, load16(score + b * kBlockTokens) * factor);
+      if (b % kAhead != 0) std::memset(weight + b * kBlockTokens, 0, (kAhead - b % kAhead) * kBlockTokens);
+    }
+  }
+
+  void add_values() {
+    const float sound = soundness();
+    Products::template values<Heads>(
+        weights, layer.head_size, blocks, [&](int first, int count) { weigh(first, count); },
+        [&](int h, int panel, I16 sums) { take(h, panel, sums, sound); });
+  }
+
+  // 0, or no number if a value's scale is none: 0 times it is none either.
+  float soundness() const {
+    V16 zeros = {};
+    for (int t = 0; t < blocks.count * kBlockTokens; t += kLanes) zeros += load16(split.value_scales + t) * 0.0f;
+    return sum16(zeros);
+  }
+
+  // Products of the weights with the values, for sixteen features.
+  void take(int h, int panel, I16 sums, float sound) {
+    float* to = rows.out[h] + panel * kLanes;
+    const V16 more = __builtin_convertvector(sums, V16) * (units[h] + sound);
+    store16(to, fma16(load16(to), all(shrinks[h]), more));
+  }
+
+ private:
   // Where a head must not look is minus infinity.
   template <bool Hide>
   void scale(int from, const I16* products) {
@@ -292,8 +350,8 @@ struct AttendInt8 {
 #pragma GCC unroll 16
     for (int h = 0; h < Heads; ++h) top[h] = tops[h];
     for (int b = 0; b < count; ++b) {
-      const int token = (from + b) * kBlockTokens, position = begin * kBlockTokens + token;
-      const V16 scales = load16(key_scales + token);
+      const int token = (from + b) * kBlockTokens, position = split.begin * kBlockTokens + token;
+      const V16 scales = load16(split.key_scales + token);
 #pragma GCC unroll 16
       for (int h = 0; h < Heads; ++h) {
         V16 score = __builtin_convertvector(products[b * Heads + h] + sums[h], V16) * scales;
@@ -330,7 +388,7 @@ struct AttendInt8 {
 #pragma GCC unroll 2
       for (int t = 0; t < count; t += kLanes) {
         const V16 share = exp2_16(fma16(load16(score + t), factor, offset));
-        const V16 weighed = share * load16(value_scales + t);
+        const V16 weighed = share * load16(split.value_scales + t);
         sum += share;
         most = max16(most, weighed);
         store16(score + t, weighed);
@@ -346,52 +404,25 @@ struct AttendInt8 {
     store16(rows.highest, now);
   }
 
-  // Weights of `count` blocks in bytes, and zeros up to kAhead blocks.
-  void weigh(int first, int count) {
-    for (int h = 0; h < Heads; ++h) {
-      const float* score = scores + h * kSplit + first * kBlockTokens;
-      uint8_t* weight = weights + h * kSplit + first * kBlockTokens;
-      const V16 factor = all(steps_of[h]);
-      int b = 0;
-      for (; b + 4 <= count; b += 4) store_64_bytes(weight + b * kBlockTokens, score + b * kBlockTokens, factor);
-      for (; b < count; ++b) store_bytes(weight + b * kBlockTokens, load16(score + b * kBlockTokens) * factor);
-      if (b % kAhead != 0) std::memset(weight + b * kBlockTokens, 0, (kAhead - b % kAhead) * kBlockTokens);
-    }
-  }
-
-  void add_values() {
-    // What is no number stays none: 0 times it is none either.
-    V16 zeros = {};
-    for (int t = 0; t < blocks.count * kBlockTokens; t += kLanes) zeros += load16(value_scales + t) * 0.0f;
-    const float unsound = sum16(zeros);
-    Products::template values<Heads>(
-        weights, layer.head_size, blocks, [&](int first, int count) { weigh(first, count); },
-        [&](int h, int panel, I16 sums) {
-          float* to = rows.out[h] + panel * kLanes;
-          const V16 more = __builtin_convertvector(sums, V16) * (units[h] + unsound);
-          store16(to, fma16(load16(to), all(shrinks[h]), more));
-        });
-  }
-
-  static void call(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
-    const int last = rows.positions[Heads - 1];
-    AttendInt8 split(layer, rows);
-    for (int s = first; s < end; ++s) {
-      split.begin = std::max(s * kSplitBlocks, layer.first_key(rows.positions[0]) / kBlockTokens);
-      const int stop = std::min((s + 1) * kSplitBlocks, last / kBlockTokens + 1);
-      if (split.begin >= stop) continue;
-      split.find(kv_head, table, stop, last);
-      split.score();
-      split.add_values();
-    }
-  }
+  const AttentionLayer& layer;
+  HeadRows& rows;
+  const Split& split;
+  const Blocks& blocks;
+  float* scores;                // [Heads, kSplit]
+  I16 (&dots)[2][kAhead * Heads];
+  alignas(64) uint8_t weights[Heads * kSplit];
+  V16 tops[kLanes];  // each head's largest scores of the split, lane by lane
+  // What earlier sums, the weights, and the products of this split, are multiplied by.
+  alignas(64) float shrinks[kLanes], steps_of[kLanes], units[kLanes];
 };
 
 template <int Heads>
 using AttendByVectors = AttendInt8<Heads, VectorProducts>;
 
-void attend_int8(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows& rows) {
-  for_heads<AttendByVectors>(rows.count, layer, kv_head, table, first, end, rows);
+void attend_int8(const AttentionLayer& layer, int kv_head, const int64_t* table, int first, int end, HeadRows* tiles,
+                 int count) {
+  for (int i = 0; i < count; ++i)
+    for_heads<AttendByVectors>(tiles[i].count, layer, kv_head, table, first, end, tiles[i]);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ struct Sequences {
   const int64_t* table(int s) const { return tables + static_cast<size_t>(s) * table_width; }
 };
 
-// Tiles of some rows each. The rows of a tile are of one sequence; or they are the single rows of several sequences
-// whose first blocks are the same ones, which are then read once for all of them.
+// Groups of some rows each. The rows of a group are of one sequence, and make a tile or two; or they are the single rows
+// of several sequences whose first blocks are the same ones, which are then read once for all of them.
 //
 // Splits of keys are the same in any company, and so is a row's result.
 class AttentionPlan {
@@ -30,13 +30,13 @@ class AttentionPlan {
   struct Part {
     int sequence, first, rows;  // rows first .. of the step
   };
-  struct Tile {
+  struct Group {
     int begin, end;  // parts
     int shared;      // splits that all parts have in common; 0 if there is one part
   };
 
   // `share`: query heads of a KV head.
-  void make(const Sequences& sequences, int share, bool window);
+  void make(const Sequences& sequences, int share, bool window, bool quantised);
   // q, out: [rows, heads, head_size].
   void run(TenutoPool* pool, const Sequences& sequences, const AttentionLayer& layer, const float* q, int heads,
            float* out) const;
@@ -48,8 +48,8 @@ class AttentionPlan {
   void group(const Sequences& sequences, int together);
 
   std::vector<Part> parts_;
-  std::vector<Tile> tiles_;
-  std::vector<char> taken_;  // sequences that are in a tile
+  std::vector<Group> groups_;
+  std::vector<char> taken_;  // sequences that are in a group
   std::vector<Mate> mates_;  // of the sequence that is grouped
 };
 

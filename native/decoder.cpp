@@ -124,7 +124,7 @@ class Pass {
     const int share = heads / kv.kv_heads;
     const Sequences sequences{step_.query_starts, step_.kv_lens, step_.tables, step_.table_width, step_.sequences};
     thread_local AttentionPlan plans[2];  // keep their memory
-    if (shares_[window] != share) plans[window].make(sequences, share, window);
+    if (shares_[window] != share) plans[window].make(sequences, share, window, kv.quantised());
     shares_[window] = share;
     plans[window].run(pool_, sequences, kv, q_, heads, attended_);
   }

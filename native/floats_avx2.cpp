@@ -14,7 +14,7 @@ TENUTO_TARGET("avx2,fma")
 
 namespace tenuto {
 const FloatKernels kAvx2Floats{
-    attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
+    attend_float, attend_int8, 1, rms_norm_row, add_row, gated_row,
     add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }
 TENUTO_TARGET_END

@@ -14,7 +14,7 @@ TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")
 
 namespace tenuto {
 const FloatKernels kAvx512Floats{
-    attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
+    attend_float, attend_int8, 1, rms_norm_row, add_row, gated_row,
     add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }
 TENUTO_TARGET_END

@@ -17,7 +17,7 @@ TENUTO_TARGET_NEON
 
 namespace tenuto {
 const FloatKernels kNeonFloats{
-    attend_float, attend_int8, rms_norm_row,  add_row,       gated_row,
+    attend_float, attend_int8, 1, rms_norm_row, add_row, gated_row,
     add_tile,     gated_tile,  rotate_head,   quantise_head, quantise_query};
 }
 TENUTO_TARGET_NEON_END
