@@ -10,8 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, process
+from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, process, server_blamed
 from tenuto.bench.peers.lines import json_objects
+from tenuto.errors import TenutoError
 
 TALK = 'import sys; print("loading"); print(\'{"turn": "一"}\'); print("[1]"); print(\'{"done": 1}\'); sys.exit(%d)'
 
@@ -32,6 +33,41 @@ def test_a_failure_carries_the_last_words(tmp_path: Path) -> None:
     code = "import sys; print('{}'); print('没有内存', file=sys.stderr); sys.exit(3)"
     with pytest.raises(PeerUnavailable, match=r"status 3.*没有内存"):
         _objects(code, tmp_path / "log")
+
+
+def test_output_that_nobody_reads_goes_to_the_log_and_holds_nothing_up(tmp_path: Path) -> None:
+    talk = "import sys; sys.stdout.write('x' * 1_000_000); print('说完了')"  # more than a pipe takes
+
+    async def main() -> int | None:
+        command = [sys.executable, "-c", talk]
+        async with process(command, tmp_path / "log", {"PYTHONIOENCODING": "utf-8"}, is_heard=False) as started:
+            with anyio.fail_after(60):
+                await started.wait()
+        return started.returncode
+
+    assert anyio.run(main) == 0
+    assert (tmp_path / "log").read_text(encoding="utf-8").strip() == "x" * 1_000_000 + "说完了"
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "message"),
+    [
+        ("sys.exit(3)", PeerUnavailable, r"status 3: 没有内存; see"),
+        ("sys.stdin.read()", TenutoError, "^connection lost$"),
+    ],
+)
+def test_a_failure_is_blamed_on_a_server_that_has_ended_and_on_no_other(
+    tmp_path: Path, end: str, error: type[TenutoError], message: str
+) -> None:
+    async def main() -> None:
+        code = f"import sys; print('没有内存', file=sys.stderr); {end}"
+        log = tmp_path / "log"
+        command = [sys.executable, "-c", code]
+        async with process(command, log, {"PYTHONIOENCODING": "utf-8"}) as server, server_blamed(server, log):
+            raise TenutoError("connection lost")
+
+    with pytest.raises(error, match=message):
+        anyio.run(main)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")

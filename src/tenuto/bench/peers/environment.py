@@ -17,6 +17,7 @@ from tenuto.errors import TenutoError
 
 _INSTALL_S = 3600
 _STOP_S = 20.0
+_LAST_BREATH_S = 2.0  # from a connection that breaks to the end of the process behind it
 _SHOWN_LINES = 4
 
 
@@ -89,12 +90,23 @@ def last_words(log: Path) -> str:
 
 
 @asynccontextmanager
-async def process(command: Sequence[str], log: Path, more_environment: Mapping[str, str]) -> AsyncIterator[Process]:
-    """A process whose output is read, and which is gone at the end of the block, whatever happens in it."""
+async def process(
+    command: Sequence[str], log: Path, more_environment: Mapping[str, str], *, is_heard: bool = True
+) -> AsyncIterator[Process]:
+    """A process that is gone at the end of the block, whatever happens in it.
+
+    Args:
+        is_heard: its output is read in the block; else it goes to the log with its errors. A pipe that nobody reads
+            fills up, and whoever writes to it stands still.
+    """
     environment = {**_environment(), **more_environment}
-    with log.open("ab") as errors:
+    with log.open("ab") as file:
         started = await anyio.open_process(
-            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if is_heard else file,
+            stderr=file,
+            env=environment,
         )
         wait_s = 0.0  # what was cancelled or failed is not waited for
         try:
@@ -103,6 +115,24 @@ async def process(command: Sequence[str], log: Path, more_environment: Mapping[s
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(started, wait_s)
+
+
+@asynccontextmanager
+async def server_blamed(server: Process, log: Path) -> AsyncIterator[None]:
+    """What fails because the server has ended fails with its status and last words, as PeerUnavailable."""
+    try:
+        yield
+    except TenutoError as error:
+        with anyio.move_on_after(_LAST_BREATH_S):
+            await server.wait()
+        if server.returncode is None:
+            raise
+        raise ended(server, log) from error
+
+
+def ended(server: Process, log: Path) -> PeerUnavailable:
+    """For a process that is gone before its time."""
+    return PeerUnavailable(f"its process ended with status {server.returncode}: {last_words(log)}; see {log}")
 
 
 def _environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 
-from tenuto.bench.peers.environment import PeerUnavailable, last_words
+from tenuto.bench.peers.environment import PeerUnavailable, ended
 
 _MAX_LINE = 1 << 22
 
@@ -34,9 +34,8 @@ async def json_objects(source: Process, log: Path) -> AsyncIterator[dict[str, An
             value = _parsed(line)
             if value is not None:
                 yield value
-    status = await source.wait()
-    if status:
-        raise PeerUnavailable(f"its process ended with status {status}: {last_words(log)}; see {log}")
+    if await source.wait():
+        raise ended(source, log)
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
