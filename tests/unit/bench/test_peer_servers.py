@@ -12,7 +12,7 @@ from fake_server import FakeServer
 
 from tenuto.bench.driver import RunClock, drive
 from tenuto.bench.peers import llama_cpp, vllm
-from tenuto.bench.peers.completion_agents import CompletionAgents, Dialect
+from tenuto.bench.peers.completion_agents import CompletionAgents, Dialect, http_client
 from tenuto.bench.records import TurnRecord
 from tenuto.clock import RealClock
 from tenuto.errors import TenutoError
@@ -80,3 +80,25 @@ def test_a_server_that_counts_otherwise_is_told_of(change: Any, message: str) ->
     server = FakeServer("/completion", lambda body: change(_llama(body)))
     with pytest.raises(TenutoError, match=message):
         _run(server, llama_cpp.dialect_without(()))
+
+
+def test_no_request_takes_the_connection_of_another() -> None:
+    """Both servers close what was idle for a while, perhaps at the very moment of the next request."""
+    connections: list[int] = []
+
+    async def answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(1)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        await reader.read()  # another request on this connection waits for ever
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer_one, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, http_client() as http, asyncio.timeout(30):
+            for _ in range(3):
+                assert (await http.get(url)).json() == {}
+
+    asyncio.run(main())
+    assert len(connections) == 3

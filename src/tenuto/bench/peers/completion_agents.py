@@ -10,7 +10,7 @@ import httpx
 
 from tenuto.bench.driver import RunClock
 from tenuto.bench.records import TurnRecord
-from tenuto.bench.sse import stream_events
+from tenuto.bench.sse import TIMEOUT, stream_events
 from tenuto.bench.stopwatch import TurnWatch
 from tenuto.bench.workload import TokenWorkload
 from tenuto.errors import TenutoError
@@ -36,6 +36,16 @@ class Dialect:
     path: str
     body: Callable[[int, Sequence[TokenId], int], dict[str, Any]]  # agent, ids, tokens wanted
     read: Callable[[dict[str, Any]], Piece]
+
+
+def http_client() -> httpx.AsyncClient:
+    """A connection for each request.
+
+    Both servers close what was idle for 5 s, and httpx keeps it as long: a request that just then takes such a
+    connection reads as if the server had disconnected.
+    """
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    return httpx.AsyncClient(timeout=TIMEOUT, limits=limits, trust_env=False)
 
 
 class CompletionAgents:

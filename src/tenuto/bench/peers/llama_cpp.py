@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 from anyio.abc import Process
 
 import tenuto.bench.peers.guests
 from tenuto.bench.driver import Progress, RunClock, drive
-from tenuto.bench.peers.completion_agents import CompletionAgents, Dialect, Piece
-from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, process
+from tenuto.bench.peers.completion_agents import CompletionAgents, Dialect, Piece, http_client
+from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, process, server_blamed
 from tenuto.bench.peers.lines import json_objects
 from tenuto.bench.peers.model_files import GGUFKind, write_gguf
 from tenuto.bench.peers.peer import Place, longest, num_cores
 from tenuto.bench.records import RunRecord
-from tenuto.bench.sse import TIMEOUT
 from tenuto.bench.workload import TokenWorkload
 from tenuto.clock import Clock
 from tenuto.ids import TokenId
@@ -62,7 +60,7 @@ class LlamaCpp:
         command = [str(self._environment.python), str(GUESTS / "llama_server.py"), str(job)]
         async with process(command, log, {}) as server:
             started = await first_object(server, log, _START_S)
-            async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as http:
+            async with server_blamed(server, log), http_client() as http:
                 dialect = dialect_without(self._place.partial_ids)
                 agents = CompletionAgents(http, started["url"], dialect, workload, RunClock(self._clock))
                 await agents.warm_up()
