@@ -32,8 +32,8 @@ def test_a_server_that_ends_is_told_of_with_its_last_words(peer: VLLM) -> None:
         anyio.run(peer.run, small_workload(SMALL))
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity to pass on")
-def test_it_gets_all_cores_its_own_libraries_and_a_place_for_what_it_compiles(peer: VLLM, tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="a shell script stands for the interpreter")
+def test_it_gets_its_own_libraries_and_a_place_for_what_it_compiles(peer: VLLM, tmp_path: Path) -> None:
     library = tmp_path / "vllm" / "lib" / "libiomp5.so"
     library.parent.mkdir()
     library.write_bytes(b"")
@@ -41,7 +41,6 @@ def test_it_gets_all_cores_its_own_libraries_and_a_place_for_what_it_compiles(pe
         anyio.run(peer.run, small_workload(SMALL))
     lines = (tmp_path / "vllm" / "bin" / "told.env").read_text(encoding="utf-8").splitlines()
     told = dict(line.split("=", 1) for line in lines if "=" in line)
-    assert told["VLLM_CPU_OMP_THREADS_BIND"] == ",".join(map(str, sorted(os.sched_getaffinity(0))))
     assert str(library) in told["LD_PRELOAD"].split(":")
     assert told["VLLM_CPU_KVCACHE_SPACE"] == "1"
     assert {told["VLLM_CACHE_ROOT"], told["TORCHINDUCTOR_CACHE_DIR"]} <= {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes.util
 import math
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +92,7 @@ def _flags(workload: TokenWorkload) -> dict[str, tuple[str, str]]:
     return {
         "--dtype": ("bfloat16", "its published format on CPUs"),
         "--enable-prefix-caching": ("", "histories and the shared prompt are found again"),
+        "--block-size": ("32", "the smallest its kernels like: what is found again is found in whole blocks"),
         "--max-num-seqs": (str(workload.shape.agents), "all agents in one batch"),
         "--max-model-len": (str(longest(workload) + 64), "room for the longest session"),
         "--skip-tokenizer-init": ("", "it is given ids, and gives ids"),
@@ -104,25 +104,29 @@ def _flags(workload: TokenWorkload) -> dict[str, tuple[str, str]]:
 def _variables(workload: TokenWorkload, folder: Path) -> dict[str, tuple[str, str]]:
     """Of its environment, and why."""
     gigabytes = math.ceil(workload.shape.agents * longest(workload) * _KV_GB_PER_TOKEN)
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0)))) if hasattr(os, "sched_getaffinity") else "auto"
     chosen = {
         "VLLM_CPU_KVCACHE_SPACE": (str(gigabytes), "GB of KV: room for all sessions"),
-        "VLLM_CPU_OMP_THREADS_BIND": (cores, "a thread on every core; by itself it leaves one of them to its server"),
+        "VLLM_CPU_OMP_THREADS_BIND": ("auto", "its default: a core is left to its scheduler, which waits by spinning"),
     }
-    preloaded = [str(folder / "lib" / "libiomp5.so")] if (folder / "lib" / "libiomp5.so").exists() else []
-    if allocator := ctypes.util.find_library("tcmalloc_minimal"):
-        preloaded.insert(0, allocator)
-    if preloaded:
-        chosen["LD_PRELOAD"] = (":".join(preloaded), "the OpenMP and, where it is found, the allocator it advises")
+    openmp = folder / "lib" / "libiomp5.so"
+    preloaded = [ctypes.util.find_library("tcmalloc_minimal"), str(openmp) if openmp.exists() else None]
+    if any(preloaded):
+        names = ":".join(name for name in preloaded if name)
+        chosen["LD_PRELOAD"] = (names, "the OpenMP and, where it is found, the allocator it advises")
     return chosen
 
 
 def _quiet(folder: Path) -> dict[str, str]:
-    """Nothing is fetched or told to anyone; what it compiles is kept for the next start, beside it."""
+    """Nothing is fetched or told to anyone; what it compiles is kept for the next start, beside it.
+
+    Version 0.32 saves what it compiled ahead of time but cannot load it on a CPU, and compiles anew at every start;
+    inductor's own cache works.
+    """
     return {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_CACHE_ROOT": str(folder / "cache"),
+        "VLLM_USE_AOT_COMPILE": "0",
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache" / "inductor"),
     }
 
