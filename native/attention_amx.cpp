@@ -182,7 +182,7 @@ void attend_tiles(const AttentionLayer& layer, int kv_head, const int64_t* table
                   int count) {
   if (tiles[0].count <= kFewHeads || layer.head_size % 64 != 0)
     return attend_int8(layer, kv_head, table, first, end, tiles, count);
-  begin_tiles();
+  begin_tiles(kTileHeads);
   if (count == 2 && tiles[1].count > kFewHeads) {
     attend_two(layer, kv_head, table, first, end, tiles);
   } else {

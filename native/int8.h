@@ -77,7 +77,7 @@ using TileProduct = void (*)(const Activations& x, int first, int rows, const Pa
 struct TileKernel {
   int max_rows;
   TileProduct tile;
-  void (*begin)();
+  void (*begin)(int rows);  // of the product
   void (*end)();
 };
 
@@ -92,6 +92,7 @@ struct Int8Kernels {
 constexpr int kManyRows = 5;
 
 inline void nothing() {}
+inline void nothing_for(int) {}
 
 extern const Int8Kernels kPortableInt8;
 #if defined(__x86_64__)

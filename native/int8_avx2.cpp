@@ -55,7 +55,7 @@ void tile(const Activations& x, int first, int rows, const PanelPair& pair, floa
     for (int r = 0; r < rows; ++r) tile_row(x, first + r, pair.panels[p], y + r * kTileWidth + p * kPanel);
 }
 
-constexpr TileKernel kTile{8, tile, nothing, nothing};
+constexpr TileKernel kTile{8, tile, nothing_for, nothing};
 
 }  // namespace
 

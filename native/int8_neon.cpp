@@ -98,7 +98,7 @@ void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, 
   }
 }
 
-constexpr TileKernel kTile{32, tile_any, nothing, nothing};  // panels stay in the cache for so many rows
+constexpr TileKernel kTile{32, tile_any, nothing_for, nothing};  // panels stay in the cache for so many rows
 
 }  // namespace
 

@@ -34,7 +34,7 @@ void tile(const Activations& x, int first, int rows, const PanelPair& pair, floa
   }
 }
 
-constexpr TileKernel kTile{8, tile, nothing, nothing};
+constexpr TileKernel kTile{8, tile, nothing_for, nothing};
 
 }  // namespace
 

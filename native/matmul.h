@@ -78,7 +78,7 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
       const uint8_t* left = matrix.packed + first * panel_bytes;
       return PanelPair{{left, count == 2 ? left + second * panel_bytes : left}, count, {}};
     };
-    kernel.begin();
+    kernel.begin(rows);
     if (expand) {
       thread_local ExpandedPair expanded;  // keeps its memory
       uint8_t* bytes = expanded.of(expanded_bytes);

@@ -166,7 +166,7 @@ constexpr int kTileChains = 6;  // of the eight tiles two are operands
 
 TENUTO_TARGET("amx-tile,amx-int8")
 void multiply_tiles(int64_t rounds) {
-  begin_tiles();
+  begin_tiles(kTileRows);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);

@@ -88,7 +88,7 @@ void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, 
 }
 
 template <typename Format>
-constexpr TileKernel kVectorTile{8, tile_any<Format>, nothing, nothing};
+constexpr TileKernel kVectorTile{8, tile_any<Format>, nothing_for, nothing};
 
 }  // namespace
 }  // namespace tenuto
