@@ -177,7 +177,8 @@ void AttentionPlan::run(TenutoPool* pool, const Sequences& sequences, const Atte
       std::copy_n(all.total, all.count, rows.total);
       for (const Part* part = begin; part < end; ++part) {
         HeadRows own = slice(rows, static_cast<int>(part - begin) * width, width);
-        work.attend(layer, kv_head, sequences.table(part->sequence), group.shared, own.positions[0] / kSplit + 1, &own, 1);
+        const int end_split = own.positions[0] / kSplit + 1;
+        work.attend(layer, kv_head, sequences.table(part->sequence), group.shared, end_split, &own, 1);
         write(own, size, width, stride, out + place(part->first, from));
       }
     }

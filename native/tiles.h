@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kTileRows = 16;
 
-// Sums and activations, in the first five registers, have so many rows, at most 16; the others, for weights, all of them.
-// An instruction takes as long as its sums have rows.
+// Sums and activations, in the first five registers, have so many rows, at most 16; the others, for weights, have 16. An
+// instruction takes as long as its sums have rows.
 inline void begin_tiles(int rows) {
   struct alignas(64) {
     uint8_t palette = 1, first_row = 0, reserved[14] = {};
