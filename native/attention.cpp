@@ -11,6 +11,9 @@ namespace {
 constexpr int kSpread = 4;  // tiles of a sequence from which on it fills the threads
 constexpr int kLine = 16;   // floats between heads, so that they do not all want the same places of a cache
 
+// Rows of a tile, with so many query heads of a KV head each.
+int rows_of_tile(int share) { return std::max(1, kMaxHeads / share); }
+
 // Splits at the beginning of which two sequences read the same blocks, and which both have wholly behind them.
 int common_splits(const Sequences& sequences, int a, int b) {
   const int most = std::min(sequences.position(a), sequences.position(b)) / kSplit;
@@ -81,7 +84,7 @@ HeadRows slice(const HeadRows& rows, int first, int count) {
   return some;
 }
 
-// The sums of heads, divided by their weights, to out [rows, heads, head_size] from `head` of `row` on, `width` a row.
+// The sums of heads, divided by their weights: `width` heads to each row from `out` on, rows `stride` floats apart.
 void write(const HeadRows& rows, int head_size, int width, int stride, float* out) {
   for (int h = 0; h < rows.count; ++h) {
     float* to = out + static_cast<size_t>(h / width) * stride + h % width * head_size;
@@ -92,7 +95,7 @@ void write(const HeadRows& rows, int head_size, int width, int stride, float* ou
 }  // namespace
 
 void AttentionPlan::make(const Sequences& sequences, int share, bool window, bool quantised) {
-  const int together = std::max(1, kMaxHeads / share), tiles = quantised ? float_kernels().int8_tiles : 1;
+  const int together = rows_of_tile(share), tiles = quantised ? float_kernels().int8_tiles : 1;
   parts_.clear();
   groups_.clear();
   taken_.assign(sequences.count, 0);
@@ -138,7 +141,7 @@ void AttentionPlan::group(const Sequences& sequences, int together) {
 void AttentionPlan::run(TenutoPool* pool, const Sequences& sequences, const AttentionLayer& layer, const float* q,
                         int heads, float* out) const {
   const int share = heads / layer.kv_heads, size = layer.head_size, stride = heads * size;
-  const int together = std::max(1, kMaxHeads / share);
+  const int together = rows_of_tile(share);
   // Tasks are (group, KV head). They differ in length; taken one by one, they even out.
   pool->run(static_cast<int>(groups_.size()) * layer.kv_heads, [&](int task) {
     const Group& group = groups_[task / layer.kv_heads];

@@ -20,8 +20,16 @@ TENUTO_TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,amx-tile,amx-in
 namespace tenuto {
 namespace {
 
-constexpr int kTileHeads = 16;
+constexpr int kTileHeads = kTileRows;
 constexpr int kFewHeads = 6;
+
+// The first four registers are sums.
+inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
 
 struct TileProducts {
   template <int Heads>
@@ -29,10 +37,7 @@ struct TileProducts {
     const uint8_t* const* blocks = of.keys + first;
     for (int b = 0; b < count; ++b) fetch(of.next_keys[first + b], size * kBlockTokens);
     static_assert(Heads == kTileHeads, "a tile's rows");
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_sums();
     for (int d = 0; d < size; d += 64) {
       const auto key = [&](int b) { return blocks[b] + d * kBlockTokens; };
       if (first == 0 || size > 64) _tile_loadd(4, rows.bytes + d, kMaxHeadSize);  // else it is still there
@@ -51,17 +56,24 @@ struct TileProducts {
     if (count > 3) _tile_stored(3, dots + 3 * kTileHeads, 64);
   }
 
-  // Of 64 tokens at a time: what four blocks have for four panels is gathered, so that it fills tiles.
   template <int Heads, typename Weigh, typename Sink>
   static void values(const uint8_t* weights, int size, const Blocks& blocks, Weigh&& weigh, Sink&& sink) {
     static_assert(Heads == kTileHeads, "a tile's rows");
+    const uint8_t* const tiles[] = {weights};
+    values_of<1>(tiles, size, blocks, weigh, [&](int, int h, int panel, I16 dots) { sink(h, panel, dots); });
+  }
+
+  // The same for the heads of one or two tiles; sink(tile, head, panel, dots).
+  //
+  // Of 64 tokens at a time: what four blocks have for some panels is gathered, so that it fills tiles.
+  template <int Tiles, typename Weigh, typename Sink>
+  static void values_of(const uint8_t* const (&weights)[Tiles], int size, const Blocks& blocks, Weigh&& weigh,
+                        Sink&& sink) {
+    constexpr int kPanels = 4 / Tiles;
     alignas(64) I16 dots[4][kTileHeads];
-    Gathered<4> gathered(blocks);
-    for (int panel = 0; panel < size / kLanes; panel += 4) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
+    Gathered<kPanels> gathered(blocks);
+    for (int panel = 0; panel < size / kLanes; panel += kPanels) {
+      zero_sums();
       const auto prepare = [&](int first) {
         if (panel == 0 && first < blocks.count) weigh(first, std::min(kAhead, blocks.count - first));
         gathered.fill(first, panel);
@@ -71,54 +83,32 @@ struct TileProducts {
       for (int first = 0; first < blocks.count; first += kAhead) {
         prepare(first + kAhead);
         const int8_t* tiles = gathered.at(first);
-        _tile_loadd(4, weights + first * kBlockTokens, kSplit);
-        _tile_loadd(5, tiles, 64);
-        _tile_loadd(6, tiles + 1024, 64);
-        _tile_loadd(7, tiles + 2048, 64);
-        _tile_dpbusd(0, 4, 5);
-        _tile_loadd(5, tiles + 3072, 64);
-        _tile_dpbusd(1, 4, 6);
-        _tile_dpbusd(2, 4, 7);
-        _tile_dpbusd(3, 4, 5);
-      }
-      _tile_stored(0, dots[0], 64);
-      _tile_stored(1, dots[1], 64);
-      _tile_stored(2, dots[2], 64);
-      _tile_stored(3, dots[3], 64);
-      for (int p = 0; p < 4; ++p)
-        for (int h = 0; h < kTileHeads; ++h) sink(h, panel + p, dots[p][h]);
-    }
-  }
-
-  // The same for the heads of two tiles, whose weights are known. sink(tile, head, panel, dots).
-  template <typename Sink>
-  static void values_of_two(const uint8_t* upper, const uint8_t* lower, int size, const Blocks& blocks, Sink&& sink) {
-    alignas(64) I16 dots[4][kTileHeads];
-    Gathered<2> gathered(blocks);
-    for (int panel = 0; panel < size / kLanes; panel += 2) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-      gathered.fill(0, panel);
-      for (int first = 0; first < blocks.count; first += kAhead) {
-        gathered.fill(first + kAhead, panel);
-        const int8_t* tiles = gathered.at(first);
-        _tile_loadd(4, upper + first * kBlockTokens, kSplit);
-        _tile_loadd(6, tiles, 64);
-        _tile_loadd(7, tiles + 1024, 64);
-        _tile_loadd(5, lower + first * kBlockTokens, kSplit);
-        _tile_dpbusd(0, 4, 6);
-        _tile_dpbusd(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
+        _tile_loadd(4, weights[0] + first * kBlockTokens, kSplit);
+        if constexpr (Tiles == 1) {
+          _tile_loadd(5, tiles, 64);
+          _tile_loadd(6, tiles + 1024, 64);
+          _tile_loadd(7, tiles + 2048, 64);
+          _tile_dpbusd(0, 4, 5);
+          _tile_loadd(5, tiles + 3072, 64);
+          _tile_dpbusd(1, 4, 6);
+          _tile_dpbusd(2, 4, 7);
+          _tile_dpbusd(3, 4, 5);
+        } else {
+          _tile_loadd(6, tiles, 64);
+          _tile_loadd(7, tiles + 1024, 64);
+          _tile_loadd(5, weights[1] + first * kBlockTokens, kSplit);
+          _tile_dpbusd(0, 4, 6);
+          _tile_dpbusd(1, 4, 7);
+          _tile_dpbusd(2, 5, 6);
+          _tile_dpbusd(3, 5, 7);
+        }
       }
       _tile_stored(0, dots[0], 64);
       _tile_stored(1, dots[1], 64);
       _tile_stored(2, dots[2], 64);
       _tile_stored(3, dots[3], 64);
       for (int i = 0; i < 4; ++i)
-        for (int h = 0; h < kTileHeads; ++h) sink(i / 2, h, panel + i % 2, dots[i][h]);
+        for (int h = 0; h < kTileHeads; ++h) sink(i / kPanels, h, panel + i % kPanels, dots[i][h]);
     }
   }
 
@@ -171,10 +161,10 @@ void attend_two(const AttentionLayer& layer, int kv_head, const int64_t* table, 
       tile->weigh(0, split.blocks.count);
     }
     const float sound = upper.soundness();
-    TileProducts::values_of_two(upper.weights_of_split(), lower.weights_of_split(), layer.head_size, split.blocks,
-                                [&](int tile, int h, int panel, I16 sums) {
-                                  (tile == 0 ? upper : lower).take(h, panel, sums, sound);
-                                });
+    const uint8_t* const weights[] = {upper.weights_of_split(), lower.weights_of_split()};
+    TileProducts::values_of<2>(
+        weights, layer.head_size, split.blocks, [](int, int) {},  // they are known
+        [&](int tile, int h, int panel, I16 sums) { (tile == 0 ? upper : lower).take(h, panel, sums, sound); });
   }
 }
 
