@@ -8,7 +8,7 @@
 namespace tenuto {
 namespace {
 
-constexpr int kSpread = 4;  // tiles of a sequence from which on it fills the threads
+constexpr int kSpread = 4;  // tiles of a step from which on it fills the threads
 constexpr int kLine = 16;   // floats between heads, so that they do not all want the same places of a cache
 
 // Rows of a tile, with so many query heads of a KV head each.
@@ -88,7 +88,8 @@ HeadRows slice(const HeadRows& rows, int first, int count) {
 void write(const HeadRows& rows, int head_size, int width, int stride, float* out) {
   for (int h = 0; h < rows.count; ++h) {
     float* to = out + static_cast<size_t>(h / width) * stride + h % width * head_size;
-    for (int d = 0; d < head_size; ++d) to[d] = rows.out[h][d] / rows.total[h];
+    const float share = 1.0f / rows.total[h];
+    for (int d = 0; d < head_size; ++d) to[d] = rows.out[h][d] * share;
   }
 }
 
@@ -100,10 +101,11 @@ void AttentionPlan::make(const Sequences& sequences, int share, bool window, boo
   groups_.clear();
   taken_.assign(sequences.count, 0);
   if (!window && together > 1) group(sequences, together);
+  const int rows = sequences.query_starts[sequences.count];
   for (int s = 0; s < sequences.count; ++s) {
     if (taken_[s]) continue;
     // Few rows are spread over the threads, rather than computed side by side.
-    const int most = sequences.rows(s) < kSpread * together ? together : tiles * together;
+    const int most = rows < kSpread * together ? together : tiles * together;
     for (int first = sequences.query_starts[s]; first < sequences.query_starts[s + 1]; first += most) {
       const int at = static_cast<int>(parts_.size());
       parts_.push_back({s, first, std::min(most, sequences.query_starts[s + 1] - first)});

@@ -124,4 +124,4 @@ TENUTO_API void tenuto_linear(TenutoPool* pool, const float* x, int rows, const 
   multiply(pool, activations, rows, Matrix(*matrix), into(y, matrix->out));
 }
 
-TENUTO_API int tenuto_format_version() { return 2; }
+TENUTO_API int tenuto_format_version() { return 3; }

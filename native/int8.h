@@ -1,7 +1,7 @@
 // The layout of packed INT8 matrices and of quantised activations, and what an instruction set brings to their product.
 //
 // Inputs come in chunks of 64, which are rotated by a Hadamard matrix before they are quantised (see quantise.h), and
-// one to four chunks, a span, share a scale. Outputs come in panels of 16. A panel holds, for each chunk, 16 steps of
+// one to twelve chunks, a span, share a scale. Outputs come in panels of 16. A panel holds, for each chunk, 16 steps of
 // [16 outputs][4 inputs] bytes: the order in which the dot-product instructions of x86 and ARM want them. Bytes are
 // w + 128, unsigned, since x86 multiplies unsigned by signed; 128 times the sum of the activations is taken off again.
 // After the bytes come the scales: for each span, 16 half-precision numbers.
@@ -17,7 +17,7 @@ namespace tenuto {
 constexpr int kChunk = 64;
 constexpr int kPanel = 16;
 constexpr int kChunkBytes = kChunk * kPanel;  // of one chunk of a panel
-constexpr int kMaxSpan = 4;
+constexpr int kMaxSpan = 12;
 constexpr int kTilePanels = 2;
 constexpr int kTileWidth = kTilePanels * kPanel;
 
@@ -62,23 +62,37 @@ struct Activations {
   }
 };
 
-// What a tile is computed from: one or two panels, and those that come next, to be fetched meanwhile (null: none).
+// What a tile is computed from: one panel (twice) or two, and those that come next, to be fetched meanwhile (null: none).
 struct PanelPair {
   const uint8_t* panels[kTilePanels];
   int count;
   const uint8_t* next[kTilePanels];
 };
 
+constexpr int kMaxTileRows = 32;
+
+// A tile in the making: sums of integers that are still to be scaled and added.
+struct TileRest {
+  int rows = 0;  // that are left
+  bool first_span;
+  int spans;
+  const uint16_t* weights[kTilePanels];  // scales
+  const float* scales;
+  const int32_t *sums, *dots;
+  float* y;
+  alignas(64) int32_t memory[kMaxTileRows * kTileWidth];
+};
+
 // y[r][p * 16 + o] for `rows` rows from `first` and one or two panels: float sums over spans in order.
-// y: [rows, kTileWidth].
-using TileProduct = void (*)(const Activations& x, int first, int rows, const PanelPair& pair, float* y);
+// y: [rows, kTileWidth]. A kernel may leave some of it as `rest`, for its next call or `end` to do.
+using TileProduct = void (*)(const Activations& x, int first, int rows, const PanelPair& pair, float* y, TileRest& rest);
 
 // A way to compute tiles. A thread calls begin before its tiles and end after them.
 struct TileKernel {
   int max_rows;
   TileProduct tile;
   void (*begin)(int rows);  // of the product
-  void (*end)();
+  void (*end)(TileRest& rest);
 };
 
 // What an instruction set brings.
@@ -91,7 +105,7 @@ struct Int8Kernels {
 
 constexpr int kManyRows = 5;
 
-inline void nothing() {}
+inline void nothing(TileRest&) {}
 inline void nothing_for(int) {}
 
 extern const Int8Kernels kPortableInt8;

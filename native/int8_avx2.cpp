@@ -50,7 +50,7 @@ void tile_row(const Activations& x, int row, const uint8_t* panel, float* y) {
   _mm256_storeu_ps(y + 8, high);
 }
 
-void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
+void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y, TileRest&) {
   for (int p = 0; p < pair.count; ++p)
     for (int r = 0; r < rows; ++r) tile_row(x, first + r, pair.panels[p], y + r * kTileWidth + p * kPanel);
 }

@@ -86,7 +86,7 @@ void rows_of(const Activations& x, int first, const PanelPair& pair, float* y) {
   for (int p = 0; p < pair.count; ++p) tile<Rows, 1>(x, first, pair.panels + p, y + p * kPanel);
 }
 
-void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
+void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y, TileRest&) {
   for (int row = 0; row < rows; row += kRowsAtOnce) {
     float* to = y + row * kTileWidth;
     switch (std::min(kRowsAtOnce, rows - row)) {

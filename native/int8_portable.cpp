@@ -8,7 +8,7 @@
 namespace tenuto {
 namespace {
 
-void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
+void tile(const Activations& x, int first, int rows, const PanelPair& pair, float* y, TileRest&) {
   const Inputs& inputs = x.inputs;
   for (int r = 0; r < rows; ++r) {
     const size_t row = static_cast<size_t>(first) + r;

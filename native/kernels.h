@@ -23,7 +23,7 @@ TENUTO_API void tenuto_pool_free(TenutoPool* pool);
 // --- INT8 or INT4 weights x INT8 activations --------------------------------------------------------------------------
 //
 // Inputs are taken in chunks of 64, each rotated by the orthonormal Hadamard matrix, weights and activations alike; one
-// to four chunks, a span, share a scale: the most that divides their number.
+// to twelve chunks, a span, share a scale: the most that divides their number.
 
 // Of the packed forms: it changes whenever they do.
 TENUTO_API int tenuto_format_version();

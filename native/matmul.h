@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "int4.h"
 #include "thread_pool.h"
@@ -55,23 +56,34 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
   const size_t expanded_bytes = x.inputs.panel_stride();
   const size_t panel_bytes = matrix.int4 ? int4_panel_stride(x.inputs) : expanded_bytes;
   // A few tasks for each thread, so that one that is held up does not hold up the rest.
-  const int tasks = std::min(pairs, pool->num_threads() * 4);
+  const int tasks = std::min(pairs, pool->num_threads() * 12);
+  const auto first_of = [&](int task) { return static_cast<int>(static_cast<int64_t>(pairs) * task / tasks); };
   pool->run(tasks, [&](int task) {
-    alignas(64) float tile[32 * kTileWidth];
-    const int begin = static_cast<int>(static_cast<int64_t>(pairs) * task / tasks);
-    const int end = static_cast<int>(static_cast<int64_t>(pairs) * (task + 1) / tasks);
-    const auto compute = [&](int row, int pair, const PanelPair& panels_of_pair) {
-      const int height = std::min(kernel.max_rows, rows - row);
-      kernel.tile(x, row, height, panels_of_pair, tile);
+    const int begin = first_of(task), end = first_of(task + 1);
+    const int after = first_of(task + pool->num_threads());  // what this thread will do next, if all are equally fast
+    // A tile goes on when the next has been computed: until then it may not be whole.
+    struct Tile {
+      int row, height = 0, pair, panels;
+      alignas(64) float y[kMaxTileRows * kTileWidth];
+    } tiles[2], *before = &tiles[0], *now = &tiles[1];
+    TileRest rest;
+    const auto finish = [&](Tile& tile) {
       if (matrix.bias != nullptr) {
-        for (int p = 0; p < panels_of_pair.count; ++p) {
-          const int column = (pair * stride + p * second) * kPanel;
+        for (int p = 0; p < tile.panels; ++p) {
+          const int column = (tile.pair * stride + p * second) * kPanel;
           const int width = std::min(kPanel, matrix.out - column);
-          for (int r = 0; r < height; ++r)
-            for (int i = 0; i < width; ++i) tile[r * kTileWidth + p * kPanel + i] += matrix.bias[column + i];
+          for (int r = 0; r < tile.height; ++r)
+            for (int i = 0; i < width; ++i) tile.y[r * kTileWidth + p * kPanel + i] += matrix.bias[column + i];
         }
       }
-      sink(row, height, pair, tile);
+      sink(tile.row, tile.height, tile.pair, tile.y);
+    };
+    const auto compute = [&](int row, int pair, const PanelPair& panels_of_pair) {
+      now->row = row, now->height = std::min(kernel.max_rows, rows - row);
+      now->pair = pair, now->panels = panels_of_pair.count;
+      kernel.tile(x, row, now->height, panels_of_pair, now->y, rest);
+      if (before->height > 0) finish(*before);
+      std::swap(before, now);
     };
     const auto pair_at = [&](int pair) {
       const int first = pair * stride, count = first + second < panels ? 2 : 1;
@@ -94,13 +106,15 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
       for (int row = 0; row < rows; row += kernel.max_rows) {
         for (int pair = begin; pair < end; ++pair) {
           PanelPair both = pair_at(pair);
+          const int next = pair + 1 < end ? pair + 1 : after;
           // Later rows find the panels in a cache.
-          if (row == 0 && pair + 1 < pairs) std::copy_n(pair_at(pair + 1).panels, kTilePanels, both.next);
+          if (row == 0 && next < pairs) std::copy_n(pair_at(next).panels, kTilePanels, both.next);
           compute(row, pair, both);
         }
       }
     }
-    kernel.end();
+    kernel.end(rest);
+    if (before->height > 0) finish(*before);
   });
 }
 

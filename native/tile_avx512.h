@@ -82,7 +82,7 @@ void rows_of(const Activations& x, int first, int rows, const uint8_t* const* pa
 }
 
 template <typename Format>
-void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y) {
+void tile_any(const Activations& x, int first, int rows, const PanelPair& pair, float* y, TileRest&) {
   if (pair.count == 1) return rows_of<Format, 1>(x, first, rows, pair.panels, y);
   return rows_of<Format, 2>(x, first, rows, pair.panels, y);
 }

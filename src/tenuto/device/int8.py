@@ -1,7 +1,7 @@
 """The definition of INT8 precision: what values the integers stand for.
 
 Inputs of a product are taken in chunks of 64. A chunk x is rotated to H x / 8, with the Hadamard matrix H of size 64,
-weights and activations alike: their product stays the same, and an outlier is spread over its chunk. One to four
+weights and activations alike: their product stays the same, and an outlier is spread over its chunk. One to twelve
 chunks, a span, share a scale: the most that divides the number of chunks. K, V and queries have theirs by token and
 head; the weights of values, exp(score - highest score), are multiplied by the values' scales and have a scale for each
 query, head and split of 256 keys:
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 CHUNK = 64
-MAX_SPAN = 4
+MAX_SPAN = 12
 
 
 def quantised_weights(matrix: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(LIBRARY is None, reason="installed without a C++
 # What the kernels make of the matrix below. If this test fails because the packed form was changed on purpose, change
 # the version in `CpuDevice.packed_format` too, and put both here.
 KNOWN = {
-    "int8 2": "9d47633be56b995b24199aface152eea60f26ce0448e80e5dfce569d93d6f289",
-    "int4 2": "3c552bb80b823e0833807f5970e4397e4e4c169fea79f653eb58331296276284",
+    "int8 3": "2af7b291eec106b52f8d12cedbe00c4cacfa76b6d4ec9c6052821363e50c4274",
+    "int4 3": "6ca7c0e06446cb4eef02ea199d67a741a6c231cc5f818b7e70fc800aaace368d",
 }
 
 
@@ -28,7 +28,7 @@ def test_the_packed_form_is_the_one_its_version_says(precision: Precision) -> No
     assert LIBRARY is not None
     device = CpuDevice(LIBRARY, 1, precision=precision)
     assert isinstance(device, PackingDevice)
-    matrix = (np.arange(50 * 150, dtype=np.float32).reshape(50, 150) * 37 % 1001 - 500) / 64
+    matrix = (np.arange(50 * 750, dtype=np.float32).reshape(50, 750) * 37 % 1001 - 500) / 64  # twelve chunks
     packed = device.export_linear(device.prepare_linear([matrix], [np.arange(50, dtype=np.float32)]))
     digest = hashlib.sha256(f"{packed.form} {packed.packed.shape[0]} ".encode() + packed.packed.numpy().tobytes())
     assert KNOWN.get(device.packed_format.partition(";")[0]) == digest.hexdigest()
