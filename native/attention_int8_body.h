@@ -60,8 +60,6 @@ struct VectorProducts {
   }
 };
 
-constexpr float kLog2e = 1.44269504f;
-
 // What a split's heads are computed from: where its blocks are, and their scales.
 struct Split {
   int begin;  // block of the sequence

@@ -27,10 +27,11 @@ void add_row(const float* x, const float* y, int size, float* out) {
 
 // gate / (1 + exp(-gate)) for silu (0), gate / (1 + exp(-2 u)) for gelu in its tanh form (1), times up.
 inline V16 activate(V16 gate, int activation) {
+  constexpr float kTwice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
   const V16 argument =
-      activation == 0 ? -gate : (gate * gate * gate * 0.044715f + gate) * -1.5957691216057308f;  // -2 sqrt(2 / pi)
-  const V16 capped = argument > all(88.0f) ? all(88.0f) : argument;
-  return gate / (exp16(capped) + 1.0f);
+      activation == 0 ? gate * -kLog2e : (gate * gate * gate * 0.044715f + gate) * (-kTwice * kLog2e);
+  const V16 capped = argument > all(126.0f) ? all(126.0f) : argument;
+  return gate / (exp2_16(capped) + 1.0f);
 }
 
 void gated_row(const float* gate, const float* up, int size, int activation, float* out) {

@@ -307,6 +307,7 @@ inline V16 largest_each16(const V16* v) {
   return tops;
 }
 
+constexpr float kLog2e = 1.44269504f;
 constexpr float kRounder = 12582912.0f;  // x + kRounder is a whole number, in its low bits
 
 // 2^n, for whole n from -126 to 127, given n + kRounder.
@@ -322,7 +323,7 @@ inline V16 exp16(V16 x) {
   const auto underflow = x < lowest;
   x = underflow ? lowest : x;
   const V16 rounder = all(kRounder);
-  const V16 shifted = fma16(x, all(1.44269504f), rounder);
+  const V16 shifted = fma16(x, all(kLog2e), rounder);
   const V16 n = shifted - rounder;
   V16 r = fma16(n, all(-0.693359375f), x);
   r = fma16(n, all(2.12194440e-4f), r);
@@ -332,25 +333,23 @@ inline V16 exp16(V16 x) {
   return underflow ? V16{} : result;
 }
 
-// 2^x to about 3e-7 of it, for x <= 127; below -126 it is 0, and what is no number stays none.
-// x = n + f with |f| <= 1/2, then a polynomial of degree 5 in f, fitted for the least largest relative error,
-// and exact for whole numbers.
+// 2^x to about 2e-7 of it, for x <= 127; far below -126 it is 0, and what is no number stays none.
+// x = n + f with 0 <= f < 1, then a polynomial of degree 5 in f, fitted for the least largest relative error, and exact
+// for whole numbers.
 inline V16 exp2_16(V16 x) {
 #if defined(TENUTO_AVX512)
-  const V16 n = (V16)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const V16 f = (V16)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // of an infinity 0
 #else
   const V16 rounder = all(kRounder);
-  const V16 shifted = x + rounder;
-  const V16 n = shifted - rounder;
-#endif
+  const V16 nearest = (x + rounder) - rounder, n = nearest > x ? nearest - 1.0f : nearest;
   const V16 f = x - n;
-  V16 p = all(0.0013264715f);
-  for (float term : {0.009671513f, 0.05550734f, 0.24022242f, 0.693147f, 1.0f}) p = fma16(p, f, all(term));
+#endif
+  V16 p = all(0.0018671302f);
+  for (float term : {0.00901703f, 0.055799913f, 0.24016444f, 0.6931513f, 1.0f}) p = fma16(p, f, all(term));
 #if defined(TENUTO_AVX512)
-  const __mmask16 kept = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-  return (V16)_mm512_maskz_scalef_ps(kept, (__m512)p, (__m512)n);
+  return (V16)_mm512_scalef_ps((__m512)p, (__m512)x);  // by 2^n: it rounds x down itself
 #else
-  return x < all(-126.0f) ? V16{} : p * power_of_two(shifted);
+  return x < all(-126.0f) ? V16{} : p * power_of_two(n + rounder);
 #endif
 }
 
