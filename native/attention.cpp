@@ -87,9 +87,9 @@ HeadRows slice(const HeadRows& rows, int first, int count) {
 // The sums of heads, divided by their weights: `width` heads to each row from `out` on, rows `stride` floats apart.
 void write(const HeadRows& rows, int head_size, int width, int stride, float* out) {
   for (int h = 0; h < rows.count; ++h) {
+    const float *sums = rows.out[h], share = 1.0f / rows.total[h];
     float* to = out + static_cast<size_t>(h / width) * stride + h % width * head_size;
-    const float share = 1.0f / rows.total[h];
-    for (int d = 0; d < head_size; ++d) to[d] = rows.out[h][d] * share;
+    for (int d = 0; d < head_size; ++d) to[d] = sums[d] * share;
   }
 }
 

@@ -59,7 +59,8 @@ class Pass {
     multiply(pool_, normed(w.attention_norm, w.eps, w.qkv.in), rows_, Matrix(w.qkv), into(wide_, w.qkv.out));
     const HeadWork heads{w.heads, w.rotary < 0 ? nullptr : step_.angles[w.rotary], w.q_norm, w.k_norm, w.head_eps,
                          w.q_scale, step_.slots};
-    each_row(pool_, rows_, w.qkv.out * 12, [&](int r) { rotate_and_write_row(heads, kv, r, wide_, q_); });
+    each_row(pool_, rows_, wide_, w.qkv.out,
+             [&](int r, const float* row) { rotate_and_write_row(heads, kv, r, row, q_); });
     attend(kv, w.heads);
     add_product(quantised(attended_, w.output.in), Matrix(w.output), w.attention_post_norm, w.eps);
 
@@ -72,19 +73,18 @@ class Pass {
  private:
   Activations normed(const float* weight, float eps, int width) {
     const Activations quantised(width, rows_, bytes_);
-    each_row(pool_, rows_, width * 16, [&](int r) {
-      thread_local std::vector<float> row;  // keeps its memory
-      row.resize(width);
-      float_kernels().rms_norm(x_ + static_cast<size_t>(r) * width, weight, width, eps, row.data());
-      quantise_row_into(quantised, r, row.data());
+    each_row(pool_, rows_, x_, width, [&](int r, const float* row) {
+      thread_local std::vector<float> normed;  // keeps its memory
+      normed.resize(width);
+      float_kernels().rms_norm(row, weight, width, eps, normed.data());
+      quantise_row_into(quantised, r, normed.data());
     });
     return quantised;
   }
 
   Activations quantised(const float* from, int width) {
     const Activations quantised(width, rows_, bytes_);
-    each_row(pool_, rows_, width * 16,
-             [&](int r) { quantise_row_into(quantised, r, from + static_cast<size_t>(r) * width); });
+    each_row(pool_, rows_, from, width, [&](int r, const float* row) { quantise_row_into(quantised, r, row); });
     return quantised;
   }
 
@@ -100,7 +100,7 @@ class Pass {
     }
     // `attended_` has been quantised: its memory is free.
     multiply(pool_, from, rows_, matrix, into(attended_, width));
-    each_row(pool_, rows_, width * 16, [&](int r) {
+    each_row(pool_, rows_, attended_, width, [&](int r, const float*) {
       float* row = attended_ + static_cast<size_t>(r) * width;
       float* to = x_ + static_cast<size_t>(r) * width;
       k.rms_norm(row, post_norm, width, eps, row);

@@ -37,9 +37,8 @@ using namespace tenuto;
 TENUTO_API void tenuto_rms_norm(TenutoPool* pool, const float* x, const float* residual, const float* weight, int rows,
                                 int size, float eps, float* out, float* total) {
   const FloatKernels& k = float_kernels();
-  each_row(pool, rows, size * 16, [&](int r) {
+  each_row(pool, rows, x, size, [&](int r, const float* row) {
     const size_t at = static_cast<size_t>(r) * size;
-    const float* row = x + at;
     if (residual != nullptr) {
       k.add(row, residual + at, size, total + at);
       row = total + at;
@@ -50,8 +49,7 @@ TENUTO_API void tenuto_rms_norm(TenutoPool* pool, const float* x, const float* r
 
 TENUTO_API void tenuto_gated(TenutoPool* pool, const float* gate_up, int rows, int size, int activation, float* out) {
   const FloatKernels& k = float_kernels();
-  each_row(pool, rows, size * 24, [&](int r) {
-    const float* row = gate_up + static_cast<size_t>(r) * 2 * size;
+  each_row(pool, rows, gate_up, 2 * size, [&](int r, const float* row) {
     k.gated(row, row + size, size, activation, out + static_cast<size_t>(r) * size);
   });
 }
@@ -61,6 +59,6 @@ TENUTO_API void tenuto_rotate_and_write(TenutoPool* pool, const float* qkv, int 
                                         const int64_t* slots, const TenutoLayer* layer, float* q) {
   const AttentionLayer kv(*layer);
   const HeadWork work{heads, cos_sin, q_norm, k_norm, eps, q_scale, slots};
-  each_row(pool, rows, (heads + 2 * kv.kv_heads) * kv.head_size * 12,
-           [&](int r) { rotate_and_write_row(work, kv, r, qkv, q); });
+  each_row(pool, rows, qkv, (heads + 2 * kv.kv_heads) * kv.head_size,
+           [&](int r, const float* row) { rotate_and_write_row(work, kv, r, row, q); });
 }

@@ -120,7 +120,7 @@ TENUTO_API void tenuto_linear(TenutoPool* pool, const float* x, int rows, const 
                               void* scratch) {
   const int in = matrix->in;
   const Activations activations(in, rows, scratch);
-  each_row(pool, rows, in * 16, [&](int r) { quantise_row_into(activations, r, x + static_cast<size_t>(r) * in); });
+  each_row(pool, rows, x, in, [&](int r, const float* row) { quantise_row_into(activations, r, row); });
   multiply(pool, activations, rows, Matrix(*matrix), into(y, matrix->out));
 }
 

@@ -142,12 +142,19 @@ inline auto into(float* to, int width) {
   };
 }
 
-// Rows by the thread: few enough tasks that a decode step wakes nobody for a few microseconds of work.
+// row(r, its floats) for x [rows, width], by the thread: few enough tasks that a decode step wakes nobody for a few
+// microseconds of work. What another thread has written comes late: rows are fetched one ahead.
 template <typename Row>
-void each_row(TenutoPool* pool, int rows, int bytes_per_row, Row row) {
-  const int at_once = std::max(1, (1 << 15) / std::max(1, bytes_per_row));
+void each_row(TenutoPool* pool, int rows, const float* x, int width, Row row) {
+  constexpr int kTaskFloats = 2048, kLineFloats = 16;
+  const int at_once = std::max(1, kTaskFloats / std::max(1, width));
   pool->run((rows + at_once - 1) / at_once, [&](int task) {
-    for (int r = task * at_once; r < std::min(rows, (task + 1) * at_once); ++r) row(r);
+    const int begin = task * at_once, end = std::min(rows, begin + at_once);
+    const float* at = x + static_cast<size_t>(begin) * width;
+    for (int r = begin; r < end; ++r, at += width) {
+      for (int i = 0; r + 1 < end && i < width; i += kLineFloats) __builtin_prefetch(at + width + i);
+      row(r, at);
+    }
   });
 }
 

@@ -43,13 +43,12 @@ inline void write_kv(const AttentionLayer& kv, int kv_head, int64_t slot, const 
     for (int f = 0; f < 16; ++f) values[panel * kBlockTokens + f * 4] = bytes[panel + f];
 }
 
-// Row r of qkv [rows, (heads + 2 kv_heads) head_size]: rotated Q to q [rows, heads, head_size], K and V to their slot.
+// Row r, [heads + 2 kv_heads, head_size]: rotated Q to q [rows, heads, head_size], K and V to their slot.
 // Where Q and K will be INT8, each chunk of them is multiplied by the Hadamard matrix too, for the reason that it is in
 // quantise.h; heads that are not whole chunks stay as they are.
-inline void rotate_and_write_row(const HeadWork& work, const AttentionLayer& kv, int r, const float* qkv, float* q) {
+inline void rotate_and_write_row(const HeadWork& work, const AttentionLayer& kv, int r, const float* row, float* q) {
   const FloatKernels& k = float_kernels();
   const int size = kv.head_size, heads = work.heads;
-  const float* row = qkv + static_cast<size_t>(r) * (heads + 2 * kv.kv_heads) * size;
   const float* cos = work.cos_sin == nullptr ? nullptr : work.cos_sin + static_cast<size_t>(r) * size;
   const int chunks = kv.quantised() && size % kChunk == 0 ? size / kChunk : 0;
   float normed[kMaxHeadSize], turned[kMaxHeadSize];
