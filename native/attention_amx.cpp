@@ -33,9 +33,9 @@ inline void zero_sums() {
 
 struct TileProducts {
   template <int Heads>
-  static void keys(const HeadRows& rows, int size, const Blocks& of, int first, int count, I16* dots) {
+  static void keys(const HeadRows& rows, int size, const Blocks& of, int first, int count, bool ahead, I16* dots) {
     const uint8_t* const* blocks = of.keys + first;
-    for (int b = 0; b < count; ++b) fetch(of.next_keys[first + b], size * kBlockTokens);
+    for (int b = 0; ahead && b < count; ++b) fetch(of.next_keys[first + b], size * kBlockTokens);
     static_assert(Heads == kTileHeads, "a tile's rows");
     zero_sums();
     for (int d = 0; d < size; d += 64) {
@@ -156,10 +156,10 @@ void attend_two(const AttentionLayer& layer, int kv_head, const int64_t* table, 
       lower.add_values();
       continue;
     }
-    for (Tile* tile : {&upper, &lower}) {
-      tile->score();
-      tile->weigh(0, split.blocks.count);
-    }
+    upper.score();
+    upper.weigh(0, split.blocks.count);
+    lower.score(false);
+    lower.weigh(0, split.blocks.count);
     const float sound = upper.soundness();
     const uint8_t* const weights[] = {upper.weights_of_split(), lower.weights_of_split()};
     TileProducts::values_of<2>(

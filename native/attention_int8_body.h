@@ -22,7 +22,7 @@ struct Blocks {
 // Products by vectors: any number of heads and any head size.
 struct VectorProducts {
   template <int Heads>
-  static void keys(const HeadRows& rows, int size, const Blocks& blocks, int first, int count, I16* dots) {
+  static void keys(const HeadRows& rows, int size, const Blocks& blocks, int first, int count, bool, I16* dots) {
     constexpr int kTogether = Heads > 8 ? 1 : Heads > 4 ? 2 : 4;  // blocks; as many sums as there are registers
     int b = 0;
     for (; b + kTogether <= count; b += kTogether) {
@@ -121,14 +121,14 @@ class AttendInt8 {
   const uint8_t* weights_of_split() const { return weights; }
 
   // Products with the keys, times the keys' scales. While those of some blocks are scaled, a processor that has units
-  // for products multiplies the next ones.
-  void score() {
+  // for products multiplies the next ones. `ahead`: the keys of the next split are fetched along.
+  void score(bool ahead = true) {
     const int first = split.begin * kBlockTokens, end = first + blocks.count * kBlockTokens;
     const bool all_seen = end - 1 <= rows.positions[0] && layer.first_key(rows.positions[Heads - 1]) <= first;
     for (int h = 0; h < Heads; ++h) tops[h] = all(kNothing);
     const auto products = [&](int from, I16* to) {
-      if (from < blocks.count)
-        Products::template keys<Heads>(rows, layer.head_size, blocks, from, std::min(kAhead, blocks.count - from), to);
+      const int count = std::min(kAhead, blocks.count - from);
+      if (count > 0) Products::template keys<Heads>(rows, layer.head_size, blocks, from, count, ahead, to);
     };
     products(0, dots[0]);
     for (int from = 0; from < blocks.count; from += kAhead) {
@@ -213,7 +213,8 @@ class AttendInt8 {
     const auto nothing = now == all(kNothing);
     const V16 shift = nothing ? V16{} : -now;
 
-    V16 sums[kLanes] = {}, largest[kLanes] = {};
+    V16 sums[kLanes], largest[kLanes];
+    const float* value_scales = split.value_scales;  // where no store reaches
     for (int h = 0; h < Heads; ++h) {
       float* score = scores + h * kSplit;
       const V16 factor = all(unit[h]), offset = all(shift[h]);
@@ -221,7 +222,7 @@ class AttendInt8 {
 #pragma GCC unroll 2
       for (int t = 0; t < count; t += kLanes) {
         const V16 share = exp2_16(fma16(load16(score + t), factor, offset));
-        const V16 weighed = share * load16(split.value_scales + t);
+        const V16 weighed = share * load16(value_scales + t);
         sum += share;
         most = max16(most, weighed);
         store16(score + t, weighed);
