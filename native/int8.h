@@ -76,7 +76,7 @@ struct TileRest {
   int rows = 0;  // that are left
   bool first_span;
   int spans;
-  const uint16_t* weights[kTilePanels];  // scales
+  alignas(64) uint16_t weights[kTilePanels][kPanel];  // scales: the panels themselves may be gone
   const float* scales;
   const int32_t *sums, *dots;
   float* y;

@@ -5,6 +5,7 @@
 
 #if defined(TENUTO_HAS_AMX)
 #include <algorithm>
+#include <cstring>
 #include <immintrin.h>
 
 #include "target.h"
@@ -87,7 +88,8 @@ void tile(const Activations& x, int first, int rows, const PanelPair& pair, floa
     if (Two) _tile_stored(3, dots + kTileRows * kTileWidth + kPanel, kStride);
     const size_t at = static_cast<size_t>(first) * inputs.spans + s;
     rest.rows = rows, rest.first_span = s == 0, rest.spans = inputs.spans;
-    for (int p = 0; p < kTilePanels; ++p) rest.weights[p] = panel_scales(pair.panels[p], inputs) + s * kPanel;
+    for (int p = 0; p < kTilePanels; ++p)
+      std::memcpy(rest.weights[p], panel_scales(pair.panels[p], inputs) + s * kPanel, sizeof rest.weights[p]);
     rest.scales = x.scales + at, rest.sums = x.sums + at, rest.dots = dots, rest.y = y;
   }
 }

@@ -93,7 +93,7 @@ def test_a_table_for_int4_is_half_as_wide() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 40])
-@pytest.mark.parametrize(("num_out", "num_in"), [(33, 70), (96, 576), (16, 64)])
+@pytest.mark.parametrize(("num_out", "num_in"), [(33, 70), (96, 576), (16, 64), (900, 1536)])
 def test_products_are_those_of_the_definition(multiplier: CpuDevice, rows: int, num_out: int, num_in: int) -> None:
     parts, bias = [random(num_out, num_in), random(7, num_in, seed=1)], [random(1, num_out + 7, seed=2)[0]]
     x = torch.from_numpy(random(rows, num_in, seed=3))
@@ -105,7 +105,7 @@ def test_products_are_those_of_the_definition(multiplier: CpuDevice, rows: int, 
 
 def test_a_row_has_the_same_bits_in_any_company(multiplier: CpuDevice) -> None:
     device = multiplier
-    weight = device.prepare_linear([random(200, 130)])
+    weight = device.prepare_linear([random(900, 130)])  # several pairs of panels a task
     x = torch.from_numpy(random(45, 130, seed=1))
     whole = device.linear(x, weight)
     norm, gated = torch.ones(130), device.gated(x, "gelu_tanh")
@@ -122,7 +122,7 @@ def test_a_row_has_the_same_bits_in_any_company(multiplier: CpuDevice) -> None:
 def test_products_have_the_same_bits_with_any_instructions(precision: Precision, rows: int) -> None:
     assert LIBRARY is not None
     own, found = LIBRARY.instruction_set, []
-    matrix, x = random(100, 200), torch.from_numpy(random(rows, 200, seed=1))
+    matrix, x = random(900, 200), torch.from_numpy(random(rows, 200, seed=1))
     for name in ("portable", "avx2", "avx512-vnni", "amx", "neon-dotprod"):
         if LIBRARY.use_isa(name.encode()):
             one = CpuDevice(LIBRARY, 1, precision=precision)
