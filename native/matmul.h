@@ -42,6 +42,17 @@ class ExpandedPair {
   size_t panel_bytes_ = 0;
 };
 
+// Several for each thread, so that one that is held up does not hold up the rest.
+constexpr int kThreadTasks = 12;
+
+// That of a panel, to `rows` rows of a tile.
+inline void add_bias(const Matrix& matrix, int panel, int rows, float* y) {
+  const float* bias = matrix.bias + panel * kPanel;
+  const int width = std::min(kPanel, matrix.out - panel * kPanel);
+  for (int r = 0; r < rows; ++r, y += kTileWidth)
+    for (int i = 0; i < width; ++i) y[i] += bias[i];
+}
+
 // sink(row, rows, pair, tile) takes each tile [rows, kTileWidth] of a pair of panels, bias included, once.
 // `second` panels from the first of a pair lies the other; pairs: their number.
 template <typename Sink>
@@ -55,8 +66,7 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
   const int panels = panels_of(matrix.out);
   const size_t expanded_bytes = x.inputs.panel_stride();
   const size_t panel_bytes = matrix.int4 ? int4_panel_stride(x.inputs) : expanded_bytes;
-  // A few tasks for each thread, so that one that is held up does not hold up the rest.
-  const int tasks = std::min(pairs, pool->num_threads() * 12);
+  const int tasks = std::min(pairs, pool->num_threads() * kThreadTasks);
   const auto first_of = [&](int task) { return static_cast<int>(static_cast<int64_t>(pairs) * task / tasks); };
   pool->run(tasks, [&](int task) {
     const int begin = first_of(task), end = first_of(task + 1);
@@ -69,12 +79,8 @@ void multiply_pairs(TenutoPool* pool, const Activations& x, int rows, const Matr
     TileRest rest;
     const auto finish = [&](Tile& tile) {
       if (matrix.bias != nullptr) {
-        for (int p = 0; p < tile.panels; ++p) {
-          const int column = (tile.pair * stride + p * second) * kPanel;
-          const int width = std::min(kPanel, matrix.out - column);
-          for (int r = 0; r < tile.height; ++r)
-            for (int i = 0; i < width; ++i) tile.y[r * kTileWidth + p * kPanel + i] += matrix.bias[column + i];
-        }
+        for (int p = 0; p < tile.panels; ++p)
+          add_bias(matrix, tile.pair * stride + p * second, tile.height, tile.y + p * kPanel);
       }
       sink(tile.row, tile.height, tile.pair, tile.y);
     };
